@@ -143,7 +143,7 @@ class Dashboard:
             "pages": [one for one in pages() if one.place is not None],
             "access": who.access,
             "form_token": who.form_token,
-            "verbs": [verb for verb in VERBS.values() if who.access.may(verb.name)],
+            "verbs": [verb for verb in VERBS.values() if verb.page == "items" and who.access.may(verb.name)],
             "version": VERSION,
             "new_id": lambda: secrets.token_hex(16),
             "page": None,

@@ -5,7 +5,7 @@ A new verb is one `Verb` in `VERBS`. Buttons, preview, confirmation, audit and t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ from holdfast.answers.item import Items
 from holdfast.app import Holdfast
 from holdfast.model.states import State
 from holdfast.web.filters import ERROR, GROUP, KEY, OLDER_THAN, PIPELINE, STAGE, WHICH_ITEMS, Filter, Query
+from holdfast.web.reprocessing import WHICH_RESULTS, foresee, reprocess
 
 #: The name of a call.
 MEMO = Filter("memo", "Call")
@@ -56,6 +57,10 @@ class Verb:
     type_number: bool = False
     #: What it takes: the filters of items, and perhaps more.
     filters: tuple[Filter, ...] = field(default=WHICH_ITEMS)
+    #: Where it is offered, and where a preview leads back to: a page with the same filters.
+    page: str = "items"
+    #: What a preview says instead of counting items: how many at which stage, and the price in words.
+    foresee: Callable[[Holdfast, Query], tuple[Mapping[str, int], str]] | None = None
 
     def which(self, query: Query) -> dict[str, Any]:
         """The filter as the app takes it."""
@@ -103,6 +108,16 @@ VERBS: Mapping[str, Verb] = {
             of="items",
             type_number=True,
         ),
+        Verb(
+            "reprocess",
+            "Reprocess",
+            "run again by workers, the later ones of an item only if what they are given has changed or they are stale",
+            reprocess,
+            (),
+            filters=WHICH_RESULTS,
+            page="plan",
+            foresee=foresee,
+        ),
     )
 }
 
@@ -122,6 +137,8 @@ class Preview:
     more: bool
     samples: Items
     expected_cost: Any
+    #: The price in words, where it is more than an average.
+    price: str = ""
 
     @property
     def total(self) -> int:
@@ -129,6 +146,9 @@ class Preview:
 
 
 def preview(app: Holdfast, verb: Verb, query: Query) -> Preview:
+    if verb.foresee is not None:
+        foreseen, price = verb.foresee(app, query)
+        return Preview(foreseen, False, Items(), None, price)
     which = verb.which(query)
     found = verb.act(app, by="", reason="", dry_run=True, request="preview", **which)
     counts = dict(found.items())

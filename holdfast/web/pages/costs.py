@@ -1,0 +1,160 @@
+"""Costs: what was spent, by what one chooses, and day by day against the budgets; what is in doubt stands apart."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any
+
+from markupsafe import Markup
+
+from holdfast.answers.cost import Costs, CostSum
+from holdfast.answers.limit import ResourceLimit, ResourceLimits
+from holdfast.answers.units import amount
+from holdfast.app import Holdfast
+from holdfast.model.money import micros
+from holdfast.model.money import spoken as money
+from holdfast.web import charts
+from holdfast.web.filters import PIPELINE, Filter, Query
+from holdfast.web.page import Page
+from holdfast.web.reprocessing import NO_CODE, pipelines_known
+
+BY = Filter(
+    "by",
+    "By",
+    choices=("pipeline", "stage", "model", "resource", "day"),
+    many=True,
+    default=("pipeline", "stage"),
+    as_chips=True,
+)
+
+#: So many sums are on the page; all are in its JSON and CSV.
+MOST_SUMS = 200
+#: So many days, and so many budgets beside the sum of all, have charts.
+DAYS = 30
+MOST_BUDGETS = 4
+EVERYTHING = "Everything"
+NOTHING = (Decimal(0), Decimal(0))
+
+
+@dataclass(frozen=True)
+class Day:
+    day: date
+    costs: Decimal
+    in_doubt: Decimal
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What was spent day by day, in all or from a budget."""
+
+    name: str
+    budget_per_day: Decimal | None
+    days: tuple[Day, ...]
+
+
+@dataclass(frozen=True)
+class Spending:
+    costs: Costs
+    #: The last days, in all and for each budget.
+    curves: tuple[Curve, ...]
+    limits: ResourceLimits
+    #: The pipelines of which the server has the code, and can plan.
+    pipelines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CurveChart:
+    curve: Curve
+    chart: Markup
+    numbers: Markup
+
+
+def ask(app: Holdfast, query: Query) -> Spending:
+    pipeline = query["pipeline"]
+    limits = ResourceLimits(one for one in app.limits() if _concerns(one, pipeline))
+    daily = app.costs(("pipeline", "stage", "resource", "day"), pipeline=pipeline).sums
+    costs = app.costs(query["by"], pipeline=pipeline)
+    return Spending(costs, tuple(_curves(daily, limits, pipeline)), limits, pipelines_known(app))
+
+
+def _concerns(limit: ResourceLimit, pipeline: str | None) -> bool:
+    return pipeline is None or any(stage.partition("/")[0] == pipeline for stage in limit.stages)
+
+
+def _curves(daily: Sequence[CostSum], limits: ResourceLimits, pipeline: str | None) -> Iterable[Curve]:
+    last = max((one.day for one in daily if one.day is not None), default=None)
+    if last is None:
+        return
+    days = [last - timedelta(days=n) for n in reversed(range(DAYS))]
+    everything = _by_day(daily, days)
+    # What other pipelines spend from a shared budget is not known here if one is chosen.
+    alone = [one for one in limits if pipeline is None or all(of.partition("/")[0] == pipeline for of in one.stages)]
+    curves = []
+    for one in alone:
+        if (budget := one.allowed.get("budget_per_day")) is not None:
+            from_it = [each for each in daily if one.name in _budgets_of(each)]
+            curves.append(Curve(one.name, amount(micros(budget, what=one.name)), _by_day(from_it, days)))
+    if all(one.days != everything for one in curves):
+        yield Curve(EVERYTHING if pipeline is None else pipeline, None, everything)
+    yield from curves[:MOST_BUDGETS]
+
+
+def _budgets_of(one: CostSum) -> tuple[str | None, str, str]:
+    """The names of the limits that a sum counts against."""
+    return (one.resource, f"@{one.pipeline}", f"@{one.pipeline}/{one.stage}")
+
+
+def _by_day(sums: Iterable[CostSum], days: Sequence[date]) -> tuple[Day, ...]:
+    found: dict[date | None, tuple[Decimal, Decimal]] = defaultdict(lambda: NOTHING)
+    for one in sums:
+        costs, in_doubt = found[one.day]
+        found[one.day] = (costs + one.costs, in_doubt + one.in_doubt)
+    return tuple(Day(day, *found[day]) for day in days)
+
+
+def view(answer: Spending, query: Query) -> Mapping[str, Any]:
+    costs = answer.costs
+    sums = sorted(costs.sums, key=lambda one: one.day or date.min, reverse=True) if "day" in costs.by else costs.sums
+    return {
+        "sums": sums[:MOST_SUMS],
+        "left_out": max(0, len(sums) - MOST_SUMS),
+        "patterns": charts.patterns(),
+        "charts": [_chart(n, one) for n, one in enumerate(answer.curves)],
+        "legend": charts.legend(("charged", "in_doubt")),
+        "budgets": [
+            one for one in answer.limits if one.spent or "budget" in one.allowed or "budget_per_day" in one.allowed
+        ],
+        "no_code": NO_CODE,
+        "amount_allowed": lambda one, name: (
+            None if (n := one.allowed.get(name)) is None else amount(micros(n, what=name))
+        ),
+    }
+
+
+def _chart(n: int, one: Curve) -> CurveChart:
+    places = [day.day.isoformat() for day in one.days]
+    layers = [
+        charts.Layer("charged", [float(day.costs) for day in one.days]),
+        charts.Layer("in_doubt", [float(day.in_doubt) for day in one.days]),
+    ]
+    levels = {} if one.budget_per_day is None else {"budget of a day": float(one.budget_per_day)}
+    label = f"{one.name}: spent by day, from {places[0]} to {places[-1]}"
+    rows = (
+        [day.day.isoformat(), money(day.costs), money(day.in_doubt)] for day in one.days if day.costs or day.in_doubt
+    )
+    return CurveChart(
+        one,
+        charts.bar_chart(label, places, layers, lambda value: f"{value:,.4g}", levels),
+        charts.numbers(f"numbers-{n}", f"{one.name}: numbers", ("Day", "charged", "in doubt"), rows),
+    )
+
+
+def rows(answer: Spending) -> Iterable[Any]:
+    return answer.costs.sums
+
+
+page = Page(name="costs", title="Costs", place=50, filters=(BY, PIPELINE), ask=ask, view=view, rows=rows)

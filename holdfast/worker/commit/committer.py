@@ -361,7 +361,7 @@ class Committer(CommitTurns):
             if one.state == _RETRY_LATER:
                 self._promoter.expect(one.delay_us)
             if one.error is not None and not one.snooze:
-                pipeline, spec = self._offer[one.lease.stage]
+                pipeline, spec = self._orders.offer[one.lease.stage]
                 self.last_error = {
                     "at": at,
                     "stage": f"{pipeline}/{spec.name}",

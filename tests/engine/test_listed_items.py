@@ -20,7 +20,7 @@ def app(url: str) -> Iterator[Holdfast]:
     """Nine items that cost 0 to 8; the odd ones fail, the last one twice."""
     pipeline = Pipeline("p")
 
-    @pipeline.stage(version="7", max_attempts=2, backoff=Backoff(first_seconds=0, most_seconds=0))
+    @pipeline.stage(version="7", max_attempts=2, backoff=Backoff(first_seconds=0.01, most_seconds=0.02))
     def a(item: Item, ctx: Context) -> None:
         ctx.cost(item.data["n"])
         if item.data["n"] == 8:

@@ -114,7 +114,7 @@ def bar_chart(
             Markup(
                 '<path class="failed" stroke="currentColor" stroke-dasharray="6 3" d="M{} {:.1f}H{}"/>'
                 '<text class="failed" x="{}" y="{:.1f}" text-anchor="end">{}</text>'
-            ).format(LEFT, y, WIDTH, WIDTH - 2, max(y - 3, 10), f"{name} {say(value)}")
+            ).format(LEFT, y, WIDTH, WIDTH - 2, y - 4 if y > TOP + 12 else y + 12, f"{name} {say(value)}")
         )
     ticks = {value: _at(value, top) for value in (0.0, top / 2, top)}
     return _chart(label, places, [*_scale(ticks, say), *drawn])
@@ -143,7 +143,7 @@ def line_chart(label: str, places: Sequence[str], lines: Sequence[Line], say: Sa
             is_gap = value is None
         drawn.append(
             Markup(
-                '<path fill="none" stroke="currentColor" stroke-linecap="round" stroke-width="1.6" stroke-dasharray="{}" '
+                '<path fill="none" stroke="currentColor" stroke-linecap="round" stroke-width="2" stroke-dasharray="{}" '
                 'd="{}"/>'
             ).format(dashes, "".join(path))
         )
@@ -164,7 +164,7 @@ def legend(layers: Iterable[str], lines: Iterable[str] = ()) -> Markup:
     entries += [
         Markup(
             '<li><svg width="30" height="12" aria-hidden="true"><path d="M0 6h30" stroke="currentColor" '
-            'stroke-width="1.6" stroke-dasharray="{}"/></svg> {}</li>'
+            'stroke-width="2" stroke-dasharray="{}"/></svg> {}</li>'
         ).format(dashes, name)
         for name, dashes in zip(lines, DASHES, strict=False)
     ]

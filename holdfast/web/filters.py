@@ -202,7 +202,7 @@ class Query:
                 return [choice]
             return [other for other in now if other != choice] if choice in now else [*now, choice]
 
-        return [Choice(choice, choice in now, self.link(**{one.name: chosen(choice)})) for choice in one.choices]
+        return [Choice(choice, choice in now, self.link(None, **{one.name: chosen(choice)})) for choice in one.choices]
 
     def named(self, *names: str) -> dict[str, Any]:
         """These values, as arguments of a method of the app."""

@@ -43,7 +43,7 @@ def books(url: str, name: str = "books") -> Pipeline:
     @books.stage(resource="gemini")
     def extract(item: Item, ctx: Context) -> int:
         if item.key.startswith("bad"):
-            raise Permanent(f"{item.key} has no pages")
+            raise Permanent(f"{item.key} has no pages {HOSTILE}")
         ctx.cost("0.25", "gemini")
         return 1
 
@@ -153,7 +153,7 @@ def test_an_item_is_opened_with_why_and_its_stages_and_its_texts_cannot_steer_th
     terminal.type(ESCAPE)
     terminal.wait_for("j/k select")
     terminal.type("ibad-1\n")
-    terminal.wait_for("extract: failed", "bad-1 has no pages", "holdfast retry")
+    terminal.wait_for("extract: failed", "bad-1 has no pages bad\\x1b]0;title\\x07", "holdfast retry")
     terminal.type(ESCAPE)
     terminal.wait_for("j/k select")
     terminal.type("inobody\n")
@@ -177,7 +177,7 @@ def test_a_resize_draws_for_the_new_size(shelf: str, top: Open):
     terminal.resize(60, 12)
     terminal.wait_for("extract", "q quit")
     # The line of keys is the last one of the smaller screen.
-    terminal.wait(lambda: "q quit" in terminal.text.splitlines()[11])
+    terminal.wait(lambda: "q quit" in terminal.text.split("\n")[11])
     assert terminal.screen.wrapped == 0
 
 

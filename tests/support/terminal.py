@@ -82,7 +82,8 @@ class Screen:
             self._at = [max(given[0], 1) - 1, (max(given[1], 1) if len(given) > 1 else 1) - 1]
         elif letter == "K" and numbers in ("", "0"):
             row, column = self._at
-            self._rows[row][column:] = [" "] * (self.columns - column)
+            if row < self.lines:
+                self._rows[row][column:] = [" "] * (self.columns - column)
         elif letter == "J" and numbers == "2":
             self._rows = self._empty()
         elif private and letter in "hl" and given[0] == 25:

@@ -83,7 +83,7 @@ class Controls:
         self._view.page, self._view.scrolled = "help", 0
 
     def _back(self) -> None:
-        if self._view.page == "item":
+        if self._view.page != "overview":
             self._loop.look_at(ask)
         self._view.page, self._view.item = "overview", None
 
@@ -129,6 +129,10 @@ class Controls:
         which = {"pipeline": pipeline, "stage": stage, "states": COLUMNS["failed"], "request": secrets.token_hex(16)}
 
         def counted_up(counts: Any) -> None:
+            if self._view.prompt is not None or self._view.page != "overview":
+                # The person has gone on to something else: what is typed there must not become an answer to this.
+                self._view.message = "Nothing was retried."
+                return
             n = sum(counts.values())
             where = pipeline if stage is None else f"{pipeline}/{stage}"
             if not n:
@@ -158,7 +162,8 @@ class Controls:
 
     def _tell(self, message: str) -> None:
         self._view.message = message
-        self._loop.look_at(ask)
+        if self._view.page == "overview":
+            self._loop.look_at(ask)
 
     def _selected(self) -> Row | None:
         row = self._view.selected

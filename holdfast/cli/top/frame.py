@@ -219,9 +219,10 @@ def _foot(view: View) -> list[Text]:
         return [prompt_line(view), Text(hint, "dim")]
     if view.page == "overview":
         pause = "resume" if view.pipeline is not None and view.pipeline.paused else "pause"
-        keys = f"j/k select  f filter  p {pause}  r retry  i item  ? help  q quit"
+        # What helps most stands where a narrow screen does not cut it.
+        keys = f"? help  q quit  j/k select  f filter  p {pause}  r retry  i item"
     else:
-        keys = "j/k scroll  escape back  q quit"
+        keys = "q quit  escape back  j/k scroll"
     return [Text(shortened(view.message, LONGEST)), Text(keys, "dim")]
 
 

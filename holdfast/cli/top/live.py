@@ -47,6 +47,7 @@ class Live:
         self._controls = Controls(self._view, self, options.user())
         self._keyboard = Keyboard()
         self._reader = Reader(app, every_seconds, self._answered)
+        self._looks_at: Question = ask
         #: What other threads want done here, and signals; a byte in the pipe says that there is something.
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._signals: list[int] = []
@@ -92,6 +93,7 @@ class Live:
     # What Controls needs ----------------------------------------------------------------------------------------------
 
     def look_at(self, question: Question) -> None:
+        self._looks_at = question
         self._reader.look_at(question)
 
     def do(self, work: Callable[[Holdfast], Any], then: Callable[[Any], None]) -> None:
@@ -185,17 +187,18 @@ class Live:
         self._view.message = str(error)
 
     def _asked(self, question: Question, answer: Facts | ItemFacts | BaseException) -> None:
-        """An answer of the reader."""
+        """An answer of the reader. One to a question that nobody asks any more is of no interest."""
+        if isinstance(answer, BaseException) and not is_expected(answer):
+            raise answer
+        if question is not self._looks_at:
+            return
         if isinstance(answer, Facts):
             self._view.facts, self._view.trouble = answer, ""
         elif isinstance(answer, ItemFacts):
-            if self._view.page == "item":
-                self._view.item, self._view.trouble = answer, ""
-        elif not is_expected(answer):
-            raise answer
+            self._view.item, self._view.trouble = answer, ""
         elif question is ask:
             self._view.trouble = str(answer)
-        elif self._view.page == "item":
+        else:
             self._view.page, self._view.item, self._view.message = "overview", None, str(answer)
             self.look_at(ask)
 

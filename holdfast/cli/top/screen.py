@@ -65,8 +65,8 @@ class Screen:
         with suppress(OSError, termios.error):
             # In the background it belongs to others: touching it would stop this process.
             if os.tcgetpgrp(self._reads) == os.getpgrp():
-                self.write(LEAVE, LEAVE_SECONDS)
                 termios.tcsetattr(self._reads, termios.TCSANOW, before)
+                self.write(LEAVE, LEAVE_SECONDS)
 
     def forget(self) -> None:
         """Draw all lines next time: what is on the screen is not known any more."""

@@ -126,7 +126,8 @@ class Controls:
         if row is None:
             return
         pipeline, stage = row
-        which = {"pipeline": pipeline, "stage": stage, "states": COLUMNS["failed"], "request": secrets.token_hex(16)}
+        which: dict[str, Any] = {"pipeline": pipeline, "stage": stage, "states": COLUMNS["failed"]}
+        which["request"] = secrets.token_hex(16)
 
         def counted_up(counts: Any) -> None:
             if self._view.prompt is not None or self._view.page != "overview":

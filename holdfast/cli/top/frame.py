@@ -165,7 +165,7 @@ def _stages(view: View, width: int, *, is_live: bool) -> Section:
     for row, line in zip(rows, lines, strict=True):
         is_selected = row == selected
         texts.append(Text(f"> {line[2:]}" if is_selected else line, "reverse" if is_selected else styles[row]))
-    return Section([Text(first, "bold")], texts, list(rows).index(selected) if selected in rows else 0)
+    return Section([Text(first, "bold")], texts, list(rows).index(selected) if selected is not None else 0)
 
 
 def _name(pipeline: PipelineStatus) -> str:

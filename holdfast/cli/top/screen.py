@@ -12,7 +12,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
-from io import TextIOBase
+from io import StringIO
+from typing import Any
 
 #: A second screen without a cursor, and back.
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l\x1b[2J", "\x1b[0m\x1b[?25h\x1b[?1049l"
@@ -31,7 +32,7 @@ class Screen:
 
     def __init__(self, reads: int, writes: int) -> None:
         self._reads, self._writes = reads, writes
-        self._before: list[object] | None = None
+        self._before: list[Any] | None = None
         self._lines: list[str] = []
         self._cursor: tuple[int, int] | None = None
         #: Whether nobody needs any more what is being written.
@@ -107,11 +108,14 @@ class Screen:
                 raise OSError(errno.EIO, "the terminal takes nothing")
 
 
-class _Held(TextIOBase):
+class _Held(StringIO):
+    """Keeps the last lines."""
+
     def __init__(self) -> None:
+        super().__init__()
         self.lines: deque[str] = deque(maxlen=MOST_HELD)
 
-    def write(self, text: str) -> int:
+    def write(self, text: str, /) -> int:
         self.lines.extend(line for line in text.splitlines() if line)
         return len(text)
 

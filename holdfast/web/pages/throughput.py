@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -77,13 +77,9 @@ def _charts(n: int, one: StageThroughput) -> StageCharts:
     )
 
 
-def _row(place: str, point: ThroughputPoint, found: Iterable[str]) -> Iterator[str]:
-    yield place
-    yield number(point.attempts)
-    for outcome in found:
-        yield number(point.outcomes.get(outcome, 0))
-    for part in TIMES.values():
-        yield span(getattr(point, part))
+def _row(place: str, point: ThroughputPoint, found: Iterable[str]) -> list[str]:
+    counts = [point.attempts, *(point.outcomes.get(outcome, 0) for outcome in found)]
+    return [place, *map(number, counts), *(span(getattr(point, part)) for part in TIMES.values())]
 
 
 def _in_order(outcomes: Mapping[str, int]) -> list[str]:

@@ -21,6 +21,8 @@ from holdfast.model.money import spoken as money
 #: Columns that are shown even if they count nothing, and those that a narrow screen leaves out first.
 ALWAYS = ("waiting", "running", "failed", "done")
 LEAST = ("cancelled", "on hold", "today", "retrying")
+#: How much more room the stages get than what is below them.
+FIRST_WEIGHS = 3
 #: No text of the store needs more room than this.
 LONGEST = 4000
 
@@ -96,10 +98,11 @@ def overview(view: View, width: int, room: int | None) -> list[Text]:
 
 
 def _shared(wants: list[int], room: int) -> list[int]:
-    """What each gets of the room: who wants most gives way."""
+    """What each gets of the room: who has most gives way, but the first only with three times as much as another."""
     given = list(wants)
     while sum(given) > room and any(given):
-        given[given.index(max(given))] -= 1
+        weights = [given[0] / FIRST_WEIGHS, *given[1:]]
+        given[weights.index(max(weights))] -= 1
     return given
 
 

@@ -40,7 +40,7 @@ from holdfast.web.walks import Walks
 log = logger("holdfast.web")
 
 #: Of the stream of a page: the mark of the answer that the tab shows.
-SEEN = "seen"
+SEEN = "mark"
 
 
 def dashboard(

@@ -62,6 +62,7 @@ def rated(
 ) -> Any:
     """The rate of a stage that has ended 3 attempts a minute, and 1 more that is retried, as the overview has it."""
     facts: dict[str, Any] = {"after": (), "backfilling": False, "on_hold": (), "held": None, "pending_since": None}
+    facts |= {"paused": False, "reason": None, "paused_until": None, "paused_at": None}
     timings = Timings(0, None, None, None, None, None)
     status = StageStatus(name="s", version="1", states={"pending": waiting}, timings=timings, **{**facts, **more})
     pipeline = PipelineStatus("p", paused, None, None, None, (status,), ())

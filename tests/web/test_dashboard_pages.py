@@ -196,7 +196,7 @@ def test_a_stream_sends_the_part_of_the_page_that_has_changed(web: Web, shelf: s
     with Holdfast(shelf, create=False) as app:
         app.cancel(key="late", by="somebody")
     web.app.questions.forget()
-    name, data = asyncio.run(first_event(web, f"state=cancelled&seen={seen}"))
+    name, data = asyncio.run(first_event(web, f"state=cancelled&mark={seen}"))
     assert name == "changed"
     assert "late" in data["html"] and "<main" not in data["html"]
     assert data["mark"] != seen

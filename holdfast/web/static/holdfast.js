@@ -10,7 +10,7 @@
   function open() {
     if (!live || !live.dataset.live || stream || document.hidden) return;
     const address = new URL(live.dataset.live, location.href);
-    address.searchParams.set("seen", live.dataset.mark);
+    address.searchParams.set("mark", live.dataset.mark);
     stream = new EventSource(address);
     stream.addEventListener("open", () => say("live"));
     stream.addEventListener("error", () => {

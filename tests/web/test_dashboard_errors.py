@@ -58,8 +58,8 @@ def test_hostile_messages_stay_texts(failing: str, serve: Callable[..., Web]):
 
 def test_a_group_is_narrowed_by_when_it_was_seen(failing: str, serve: Callable[..., Web]):
     web = serve(failing)
-    assert len(web.get("/errors.json?seen=1h&pipeline=paid").json()) == 1
-    wrong = web.get("/errors?seen=soon")
+    assert len(web.get("/errors.json?within=1h&pipeline=paid").json()) == 1
+    wrong = web.get("/errors?within=soon")
     assert (wrong.status_code, "90m" in wrong.text) == (400, True)
     assert web.get("/errors?pipeline=none").status_code == 400
 

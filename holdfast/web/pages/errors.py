@@ -16,12 +16,12 @@ MOST = 50
 #: What can be done to a whole group.
 ON_GROUPS = ("retry", "cancel", "forget")
 
-SEEN = Filter("seen", "Last seen within", read=length_of_time, hint="90m, 2d")
+WITHIN = Filter("within", "Last seen within", read=length_of_time, hint="90m, 2d")
 
 
 def ask(app: Holdfast, query: Query) -> ErrorGroups:
-    within = query["seen"]
-    since = None if within is None else datetime.now(UTC) - timedelta(seconds=seconds(within, what="seen"))
+    within = query["within"]
+    since = None if within is None else datetime.now(UTC) - timedelta(seconds=seconds(within, what="within"))
     return app.errors(**query.named("pipeline", "stage"), since=since, most=MOST)
 
 
@@ -38,10 +38,10 @@ def view(answer: ErrorGroups, query: Query) -> Mapping[str, Any]:
         "which": which,
         "items_of": lambda one: link("items", **which(one)),
         "sample_of": lambda one: link("item", pipeline=one.pipeline, key=one.key),
-        "over_time": query.link("throughput", seen=None, last="24h"),
+        "over_time": query.link("throughput", within=None, last="24h"),
         "most": MOST,
         "on_groups": ON_GROUPS,
     }
 
 
-page = Page(name="errors", title="Errors", place=40, filters=(PIPELINE, STAGE, SEEN), ask=ask, view=view)
+page = Page(name="errors", title="Errors", place=40, filters=(PIPELINE, STAGE, WITHIN), ask=ask, view=view)

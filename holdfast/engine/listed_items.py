@@ -89,7 +89,7 @@ def listed_items(
     looked = 0
     while looked < LOOK:
         size = min(CHUNK, LOOK - looked)
-        rows = page(after, states or State, size)
+        rows = page(after, states or tuple(State), size)
         for row in rows:
             looked, after = looked + 1, row["cursor"]
             if narrowed.fits(row):

@@ -181,7 +181,7 @@ def write_old_database(path: Path, rows: int, *, job: str = "books") -> Expected
             case = CASES[deck[number % len(deck)]]
             key: str | None = f"book-{number:07d}"
             if number % 1000 >= 998:
-                # Nobody would find the results of a row without a key; those of a second row with a key would be the first one's.
+                # A row without a key has no results; those of a second row with a key would be the first one's.
                 case = CASES["not begun"]
             if number % 1000 == 998:
                 expected.repeated += 1

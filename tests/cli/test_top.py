@@ -286,7 +286,7 @@ def test_control_z_gives_the_terminal_back_until_the_shell_goes_on(shelf: str, t
     terminal.type(CONTROL_Z)
     terminal.wait_for("[stopped]")
     assert is_restored(terminal)
-    terminal.type("F")
+    terminal.type("F\n")
     terminal.wait_for("extract", "q quit")
     assert terminal.screen.is_second and not terminal.screen.has_cursor
     terminal.type("q")

@@ -6,7 +6,8 @@
         assert terminal.exit_code() == 0
 
 The command runs in the foreground of a small shell (`tests.support.terminal_main`), which takes the terminal while the command
-is stopped, and brings it back at the key F. A control sequence that is not among those that a drawing needs is noted as
+is stopped, and brings it back when F and a line feed are typed. A control
+sequence that is not among those that a drawing needs is noted as
 `strange`.
 """
 

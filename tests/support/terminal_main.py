@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import termios
 from contextlib import suppress
 
 import holdfast.cli
@@ -33,21 +32,14 @@ def main() -> None:
         if not os.WIFSTOPPED(status):
             break
         print("[stopped]", flush=True)
-        _wait_for_key("F")
+        # The terminal is left as the command has left it: a whole line is read.
+        while os.read(0, 100) != b"F\n":
+            pass
         os.tcsetpgrp(0, command)
         os.killpg(command, signal.SIGCONT)
     print(f"[ended {os.waitstatus_to_exitcode(status)}]", flush=True)
     # The terminal stays until it has been looked at.
     signal.pause()
-
-
-def _wait_for_key(key: str) -> None:
-    before = termios.tcgetattr(0)
-    at_once = [*before[:3], before[3] & ~(termios.ECHO | termios.ICANON), *before[4:]]
-    termios.tcsetattr(0, termios.TCSANOW, at_once)
-    while os.read(0, 1) != key.encode():
-        pass
-    termios.tcsetattr(0, termios.TCSANOW, before)
 
 
 def _be_the_command() -> None:

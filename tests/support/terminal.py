@@ -47,6 +47,7 @@ class Screen:
         self.wrapped = 0
         self._first = self._rows = self._empty()
         self._at = [0, 0]
+        self._first_at = [0, 0]
         self._rest = ""
 
     @property
@@ -92,8 +93,9 @@ class Screen:
         elif private and letter in "hl" and given[0] == 1049:
             self.is_second = letter == "h"
             if self.is_second:
-                self._first = self._rows
+                self._first, self._first_at = self._rows, list(self._at)
             self._rows = self._empty() if self.is_second else self._first
+            self._at = [0, 0] if self.is_second else list(self._first_at)
         else:
             self.strange.append(f"\x1b[{private}{numbers}{letter}")
 

@@ -107,7 +107,7 @@ def test_without_javascript_one_reads_and_acts(address: str, shelf: str):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_narrow_screen_scrolls_tables_and_not_the_page(address: str, scheme: str):
     with browsing(address, viewport={"width": 360, "height": 640}, color_scheme=scheme) as tab:
-        for path in ("/", "/items?state=failed", "/item?key=bad-1"):
+        for path in ("/", "/items?state=failed", "/item?key=bad-1", "/errors", "/throughput"):
             tab.go(path)
             assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
             tab.assert_well()

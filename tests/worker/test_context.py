@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast import Context, Item, Permanent, Pipeline, RetryLater, Skip
-from holdfast.answers import ProgressNote
+from holdfast.answers import ProgressNote, WorkerStatus
 from tests.support.bench import Bench
 from tests.support.kinds import KINDS, Handler, every_kind, keys, stage
 from tests.support.processes import wait_for
@@ -113,12 +114,16 @@ def test_the_last_error_of_a_worker_travels_with_its_heartbeat(run: Bench):
         return RetryLater(after="1h", reason="closed") if item.key == "late" else 1
 
     with run.serving(pipeline, ["late"], lease_seconds=2.0) as (_, ran):
-        wait_for(lambda: ran.app.workers()[0].done.get("retry_later"))
-        assert ran.app.workers()[0].last_error is None
+
+        def worker_that(has: Callable[[WorkerStatus], object]) -> WorkerStatus:
+            return wait_for(lambda: next((one for one in ran.app.workers() if has(one)), None))
+
+        assert worker_that(lambda one: one.done.get("retry_later")).last_error is None
         ran.app.add("p", ["bad"])
-        wait_for(lambda: ran.app.workers()[0].last_error)
+        worker_that(lambda one: one.last_error)
         ran.app.add("p", ["good"])
-        worker = wait_for(lambda: next((one for one in ran.app.workers() if one.done.get("done")), None))
+        worker = worker_that(lambda one: one.done.get("done"))
+        assert worker.last_error is not None
         assert (worker.last_error.stage, worker.last_error.item) == ("p/work", "bad")
         assert worker.last_error.error == "Permanent: no pages"
 

@@ -12,7 +12,16 @@ import sqlalchemy as sa
 import holdfast
 from tests.support.mother import ROOT
 
-PUBLIC = ("holdfast", "holdfast.answers", "holdfast.adopt", "holdfast.adopt.compat", "holdfast.testing")
+PUBLIC = (
+    "holdfast",
+    "holdfast.adopt",
+    "holdfast.adopt.compat",
+    "holdfast.aio",
+    "holdfast.answers",
+    "holdfast.providers",
+    "holdfast.testing",
+    "holdfast.web",
+)
 MODULES = sorted((ROOT / "examples").rglob("*.py"))
 
 

@@ -248,7 +248,9 @@ def test_a_worker_shows_what_holdfast_does_and_not_what_libraries_do() -> None:
 
 def counted(states: dict[str, int]) -> StageStatus:
     """A stage of which nothing but its counts is known."""
-    return StageStatus("extract", "1", (), states, Timings.of({"count": 0}), False, (), None, None)
+    return StageStatus(
+        "extract", "1", (), states, Timings.of({"count": 0}), False, (), None, None, False, None, None, None
+    )
 
 
 def test_progress_foretells_how_long_a_stage_takes_at_the_pace_of_this_run() -> None:

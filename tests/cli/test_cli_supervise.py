@@ -290,7 +290,7 @@ def test_killed_children_are_replaced_and_a_stop_ends_them_all(cli: Any, books: 
     parent.send_signal(signal.SIGTERM)
     _, said = parent.communicate(timeout=30)
     assert parent.returncode == 0
-    assert f"({killed}) ended with signal 9 (Killed)" in said
+    assert f"({killed}) ended with signal 9 (SIGKILL)" in said
     assert all(is_gone(pid) for pid in pids)
     assert living(cli, "kid") == {}
 

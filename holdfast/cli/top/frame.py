@@ -119,7 +119,7 @@ def _head(view: View) -> list[Text]:
         f"{money(sum(facts.spent_today.values(), start=Decimal(0)))} spent today",
     ]
     lines = [
-        Text(f"holdfast top · {shortened(facts.store, 40)} · {facts.at:%H:%M:%S} UTC{only}", "bold"),
+        Text(f"holdfast top{only} · {shortened(facts.store, 40)} · {facts.at:%H:%M:%S} UTC", "bold"),
         Text(" · ".join(parts)),
     ]
     if budgets := [text for one in facts.overview.limits for text in _budgets(one)]:

@@ -7,8 +7,9 @@ Work that moves meanwhile may be counted twice or not at all.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
 
 from holdfast.engine.layout import layout
 from holdfast.model.facts import Facts
@@ -38,7 +39,19 @@ class Stretches(NamedTuple):
         return (self.last - self.first) // self.width + 1 if self.width else 0
 
 
+#: By stretch, stage and state.
 Cells = Counter[tuple[int, int, str]]
+#: A place in a queue: a priority and an item.
+Place = tuple[int, int]
+
+
+class Counted(NamedTuple):
+    """What one transaction has counted, and from where to go on; None at the end."""
+
+    cells: Cells
+    #: By stretch.
+    items: Counter[int]
+    next: Place | None = None
 
 
 def matrix(store: Store, pipeline: str, most: int, on_step: Callable[[float], None] | None = None) -> Facts:
@@ -48,18 +61,20 @@ def matrix(store: Store, pipeline: str, most: int, on_step: Callable[[float], No
     items: Counter[int] = Counter()
     pieces = list(_pieces(stretches, stages))
     for number, piece in enumerate(pieces):
-        place: tuple[int, int] | None = (_LOW, 0)
+        place: Place | None = (_LOW, 0)
         while place is not None:
-            place = store.read(lambda tx, at=place, piece=piece: piece(tx, stretches, cells, items, at))  # type: ignore[misc]
+            # Added up here: the transaction may have to run again.
+            counted = store.read(partial(piece, at=place))
+            cells.update(counted.cells)
+            items.update(counted.items)
+            place = counted.next
             if on_step is not None:
                 on_step((number + (place is None)) / len(pieces))
     return {
         "pipeline": pipeline,
         "stages": [row.name for row in stages],
         "items": sum(items.values()),
-        "stretches": [
-            _told(stretches, place, stages, items, cells) for place in range(stretches.number) if items[place]
-        ],
+        "stretches": [_told(stretches, n, stages, items, cells) for n in range(stretches.number) if items[n]],
     }
 
 
@@ -73,61 +88,53 @@ def _bounds(tx: Transaction, pipeline: str, most: int) -> tuple[list[StageRow], 
     return stages, Stretches(first, last, -(-(last - first + 1) // most))
 
 
-#: Reads one piece from a place on, and returns where to go on; None at its end.
-Piece = Callable[[Transaction, Stretches, Cells, Counter[int], tuple[int, int]], tuple[int, int] | None]
-
-
-def _pieces(stretches: Stretches, stages: list[StageRow]) -> Iterator[Piece]:
-    if not stretches.number or not stages:
+def _pieces(by: Stretches, stages: list[StageRow]) -> Iterator[Callable[..., Counted]]:
+    if not by.number or not stages:
         return
     numbers = [row.id for row in stages]
-    yield _in_progress(numbers)
+    yield partial(_in_progress, by=by, stages=numbers)
     for row in stages:
-        yield _waiting(row.id)
-    for after in range(stretches.first - 1, stretches.last, PIECE):
-        yield _by_item(stages[0].pipeline, numbers, after, min(after + PIECE, stretches.last))
+        yield partial(_waiting, by=by, stage=row.id)
+    for after in range(by.first - 1, by.last, PIECE):
+        until = min(after + PIECE, by.last)
+        yield partial(_by_item, by=by, pipeline=stages[0].pipeline, stages=numbers, after=after, until=until)
 
 
-def _by_item(pipeline: int, stages: list[int], after: int, until: int) -> Piece:
-    def read(tx: Transaction, by: Stretches, cells: Cells, items: Counter[int], at: tuple[int, int]) -> None:
-        given = {"first": by.first, "width": by.width, "after": after, "until": until}
-        items.update(dict(tx.run("matrix_items", pipeline=pipeline, **given)))
-        for stretch, stage, state, n in tx.run("matrix_outcomes", stages=stages, **given):
-            cells[stretch, stage, state] += n
-        for statement, state in (("matrix_delayed", State.RETRY_LATER), ("matrix_held", State.ON_HOLD)):
-            _open(cells, state, tx.run(statement, stages=stages, **given))
-
-    return read
-
-
-def _in_progress(stages: list[int]) -> Piece:
-    def read(tx: Transaction, by: Stretches, cells: Cells, items: Counter[int], at: tuple[int, int]) -> None:
-        _open(cells, State.IN_PROGRESS, tx.run("matrix_leased", stages=stages, first=by.first, width=by.width))
-
-    return read
+def _by_item(
+    tx: Transaction, *, by: Stretches, pipeline: int, stages: list[int], after: int, until: int, at: Place
+) -> Counted:
+    given = {"first": by.first, "width": by.width, "after": after, "until": until}
+    cells: Cells = Counter()
+    for stretch, stage, state, n in tx.run("matrix_outcomes", stages=stages, **given):
+        cells[stretch, stage, state] += n
+    for statement, open_state in (("matrix_delayed", State.RETRY_LATER), ("matrix_held", State.ON_HOLD)):
+        cells.update(_open(open_state, tx.run(statement, stages=stages, **given)))
+    return Counted(cells, Counter(dict(tx.run("matrix_items", pipeline=pipeline, **given))))
 
 
-def _waiting(stage: int) -> Piece:
-    def read(
-        tx: Transaction, by: Stretches, cells: Cells, items: Counter[int], at: tuple[int, int]
-    ) -> tuple[int, int] | None:
-        place = {"stage": stage, "priority": at[0], "item": at[1]}
-        found = tx.run("matrix_next_waiting", **place, most=PIECE)
-        last = found[0] if found else (_HIGH, _LAST)
-        ends = {"last_priority": last[0], "last_item": last[1]}
-        rows = tx.run("matrix_waiting", **place, **ends, first=by.first, width=by.width)
-        _open(cells, State.PENDING, [(stretch, stage, before, n) for stretch, before, n in rows])
-        return (last[0], last[1]) if found else None
-
-    return read
+def _in_progress(tx: Transaction, *, by: Stretches, stages: list[int], at: Place) -> Counted:
+    rows = tx.run("matrix_leased", stages=stages, first=by.first, width=by.width)
+    return Counted(_open(State.IN_PROGRESS, rows), Counter())
 
 
-def _open(cells: Cells, state: State, rows: list[tuple[int, int, str | None, int]]) -> None:
-    """Count open work, and not the outcomes that it is about to replace."""
+def _waiting(tx: Transaction, *, by: Stretches, stage: int, at: Place) -> Counted:
+    place = {"stage": stage, "priority": at[0], "item": at[1]}
+    found = tx.run("matrix_next_waiting", **place, most=PIECE)
+    last = found[0] if found else (_HIGH, _LAST)
+    ends = {"last_priority": last[0], "last_item": last[1]}
+    rows = tx.run("matrix_waiting", **place, **ends, first=by.first, width=by.width)
+    cells = _open(State.PENDING, [(stretch, stage, before, n) for stretch, before, n in rows])
+    return Counted(cells, Counter(), (last[0], last[1]) if found else None)
+
+
+def _open(state: State, rows: Iterable[tuple[Any, ...]]) -> Cells:
+    """Open work, without the outcomes that it is about to replace."""
+    cells: Cells = Counter()
     for stretch, stage, before, n in rows:
         cells[stretch, stage, state.value] += n
         if before is not None:
             cells[stretch, stage, before] -= n
+    return cells
 
 
 def _told(by: Stretches, place: int, stages: list[StageRow], items: Counter[int], cells: Cells) -> Facts:

@@ -9,7 +9,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.answers.json_of import json_of
 from holdfast.errors import UsageError
-from holdfast.web.walks import Counting, Walks
+from holdfast.web.walks import Counting, OnStep, Walks
 from tests.support.waiting import wait_for
 from tests.web.conftest import Web
 
@@ -44,9 +44,9 @@ def test_the_first_who_asks_sees_how_far_it_is_and_all_share_one_walk(shelf: str
     begun: list[int] = []
     go_on, asked = threading.Event(), threading.Event()
 
-    def walk(app: Holdfast, on_step: object) -> str:
+    def walk(app: Holdfast, on_step: OnStep) -> str:
         begun.append(1)
-        on_step(0.5)  # type: ignore[operator]
+        on_step(0.5)
         asked.set()
         go_on.wait(20)
         return "all of it"
@@ -64,10 +64,10 @@ def test_a_server_that_stops_does_not_wait_for_the_rest(shelf: str) -> None:
     walks = Walks(lambda: Holdfast(shelf, create=False))
     began = threading.Event()
 
-    def endless(app: Holdfast, on_step: object) -> None:
+    def endless(app: Holdfast, on_step: OnStep) -> None:
         while True:
             began.set()
-            on_step(0.1)  # type: ignore[operator]
+            on_step(0.1)
 
     walks.ask("m", endless)
     assert began.wait(20)
@@ -78,7 +78,7 @@ def test_what_a_walk_ends_with_is_told_once_and_then_tried_again(shelf: str) -> 
     walks = Walks(lambda: Holdfast(shelf, create=False))
     tried: list[int] = []
 
-    def walk(app: Holdfast, on_step: object) -> str:
+    def walk(app: Holdfast, on_step: OnStep) -> str:
         tried.append(1)
         if len(tried) == 1:
             raise UsageError("not now")

@@ -104,21 +104,23 @@ def test_progress_travels_with_the_heartbeat_and_shows_in_why(run: Bench, kind: 
 
 @pytest.mark.req("P17")
 def test_the_last_error_of_a_worker_travels_with_its_heartbeat(run: Bench):
-    """A snooze is none, and what succeeds later does not hide it."""
+    """A snooze and a skip are none, and what succeeds later does not hide it."""
     pipeline = Pipeline("p")
 
     @pipeline.stage()
     def work(item: Item, ctx: Context) -> Any:
         if item.key == "bad":
             raise Permanent("no pages")
+        if item.key == "blank":
+            raise Skip("nothing in it")
         return RetryLater(after="1h", reason="closed") if item.key == "late" else 1
 
-    with run.serving(pipeline, ["late"], lease_seconds=2.0) as (_, ran):
+    with run.serving(pipeline, ["late", "blank"], lease_seconds=2.0) as (_, ran):
 
         def worker_that(has: Callable[[WorkerStatus], object]) -> WorkerStatus:
             return wait_for(lambda: next((one for one in ran.app.workers() if has(one)), None))
 
-        assert worker_that(lambda one: one.done.get("retry_later")).last_error is None
+        assert worker_that(lambda one: one.done.keys() >= {"retry_later", "skipped"}).last_error is None
         ran.app.add("p", ["bad"])
         worker_that(lambda one: one.last_error)
         ran.app.add("p", ["good"])

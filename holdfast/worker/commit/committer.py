@@ -42,7 +42,7 @@ log = logger("holdfast.worker")
 T = TypeVar("T")
 
 #: Avoids an Enum lookup on a path that every item takes.
-_DONE, _RETRY_LATER = State.DONE, State.RETRY_LATER
+_DONE, _FAILED, _RETRY_LATER = State.DONE, State.FAILED, State.RETRY_LATER
 #: How much of an error a heartbeat carries.
 LONGEST_LAST_ERROR = 500
 
@@ -360,7 +360,8 @@ class Committer(CommitTurns):
             self.done[one.state] += 1
             if one.state == _RETRY_LATER:
                 self._promoter.expect(one.delay_us)
-            if one.error is not None and not one.snooze:
+            # A skip, a snooze and a hand-back have a reason, too, but nothing went wrong.
+            if one.error is not None and not one.snooze and one.state in (_FAILED, _RETRY_LATER):
                 pipeline, spec = self._orders.offer[one.lease.stage]
                 self.last_error = {
                     "at": at,

@@ -69,8 +69,8 @@ def _fail_stage(tx: Transaction, stage: int, finished: list[FinishedAttempt]) ->
     settle(tx, stage, finished)
     tx.run_rows("enter_delayed", delayed)
     tx.count(stage, State.RETRY_LATER, len(delayed))
-    tx.ended.append((stage, HANDED_BACK, [one for one in finished if one.snooze]))
-    tx.ended.append((stage, RETRIED, retried))
+    snoozed = [one for one in finished if one.snooze]
+    tx.ended.extend((stage, outcome, ones) for outcome, ones in ((HANDED_BACK, snoozed), (RETRIED, retried)) if ones)
     if exhausted:
         save_outcomes(tx, stage, exhausted)
         begin_waiting_parents(tx, stage, [one.lease.item for one in exhausted])

@@ -30,6 +30,8 @@ class ErrorGroup(Answer, frozen=True):
     stages: tuple[str, ...]
     first_seen_at: datetime
     last_seen_at: datetime
+    #: How many attempts failed in each of the last 24 hours, the oldest first. Workers write these every 20 seconds.
+    by_hour: tuple[int, ...]
     #: An item that failed in this way; None if it was deleted since.
     pipeline: str | None
     key: str | None
@@ -50,6 +52,7 @@ class ErrorGroups(Answers[ErrorGroup]):
             [
                 one.group,
                 one.count,
+                sum(one.by_hour),
                 f"{one.items}{'+' if one.more_items else ''}",
                 spent,
                 ", ".join(one.stages),
@@ -58,8 +61,8 @@ class ErrorGroups(Answers[ErrorGroup]):
             ]
             for one, spent in zip(self, aligned([one.spent for one in self]), strict=True)
         ]
-        head = ["group", "attempts", "items now", "spent", "stages", "last seen", "error"]
-        right, least = ("items now", "spent"), ("last seen", "spent", "stages")
+        head = ["group", "attempts", "last 24 h", "items now", "spent", "stages", "last seen", "error"]
+        right, least = ("items now", "spent"), ("last seen", "last 24 h", "spent", "stages")
         lines = table(head, rows, width=width, right=right, least=least)
         for error, hint in {one.error: one.hint for one in self if one.hint}.items():
             lines.append(f"{error}: {hint}.")

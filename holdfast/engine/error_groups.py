@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from holdfast.engine.finish import FinishedAttempt
 from holdfast.engine.layout import layout
+from holdfast.engine.minutes import TREND_HOURS, failures_by_hour
 from holdfast.errors import UsageError
 from holdfast.model.facts import Facts
 from holdfast.model.failure_cause import HINTS, Cause, cause_of
@@ -86,7 +87,7 @@ def errors(
     tx: Transaction, *, pipeline: str | None = None, stage: str | None = None, since: int | None = None, most: int = 50
 ) -> list[Facts]:
     """The most frequent causes of failures, each with how many attempts failed of it, at which stages, when first and last,
-    what was paid in them, and how many items stand failed for it now."""
+    in each of the last 24 hours, what was paid in them, and how many items stand failed for it now."""
     stages = {row.id: row for row in layout(tx).chosen(pipeline, stage)}
     found: dict[str, Facts] = {}
     # The newest last: its item stands for the group.
@@ -113,6 +114,9 @@ def errors(
         entry["last_seen_at"], entry["item"] = row["last_seen"], row["item"]
         if (label := stages[row["stage"]].label) not in entry["stages"]:
             entry["stages"].append(label)
+    by_hour = failures_by_hour(tx, stages) if found else {}
+    for group, entry in found.items():
+        entry["by_hour"] = by_hour.get(group, [0] * TREND_HOURS)
     told = [one for one in found.values() if since is None or one["last_seen_at"] >= since]
     told = sorted(told, key=lambda one: (-one["count"], one["group"]))[:most]
     return _with_items(tx, told, stages)

@@ -135,7 +135,7 @@ def move_leases(tx: Transaction, stage: int, onward: int, finished: Sequence[Fin
 def save_outcomes(tx: Transaction, stage: int, finished: Sequence[FinishedAttempt], *, timed: bool = True) -> None:
     """Save outcomes, with their costs, of attempts whose leases ended in this transaction.
 
-    `timed`: whether it is known how long they took.
+    `timed`: whether their worker has lived to say how long they took.
     """
     row = layout(tx).stages[stage]
     odd = [one for one in finished if not one.routine]
@@ -156,9 +156,9 @@ def save_outcomes(tx: Transaction, stage: int, finished: Sequence[FinishedAttemp
         tx.run_rows("insert_outcomes", [_row(row, one, paid) for one in odd if not one.lease.rerun])
         tx.run_rows("replace_outcomes", [_row(row, one, paid) for one in odd if one.lease.rerun])
     for (state, version, type_), same in _alike(finished, attrgetter("state", "version", "type")):
-        tx.ended.append((stage, WORDS[state], same))
         times = [one.took_us for one in same]
         if timed:
+            tx.ended.append((stage, WORDS[state], same))
             _count_times(tx, stage, state, version, type_, times)
         else:
             tx.count(stage, state, len(times), version=version, type=type_)

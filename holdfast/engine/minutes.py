@@ -7,7 +7,7 @@ some hours those of a quarter of an hour do; after two weeks they go.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from holdfast.clock import SECOND
@@ -29,6 +29,8 @@ KEPT_MINUTES = 14 * 24 * 60
 CHUNK = 2000
 #: How many points a curve has at most.
 MOST_POINTS = 120
+#: Over how many hours failures of one cause are told apart.
+TREND_HOURS = 24
 
 
 def write(tx: Transaction, slot: int, counted: Mapping[tuple[int, int], AttemptCounts]) -> None:
@@ -83,6 +85,20 @@ def throughput(tx: Transaction, pipeline: str | None, stage: str | None, minutes
         }
         for number, row in sorted(chosen.items(), key=lambda one: (one[1].pipeline_name, one[1].position))
     ]
+
+
+def failures_by_hour(tx: Transaction, stages: Collection[int]) -> dict[str, list[int]]:
+    """How many attempts at these stages failed in each of the last hours, the oldest first, by error group."""
+    first = tx.now // MINUTE_US - TREND_HOURS * 60 + 1
+    # A row of a quarter of an hour that begins before it belongs to it, too.
+    begin = first - first % COARSE_MINUTES
+    found: dict[str, list[int]] = defaultdict(lambda: [0] * TREND_HOURS)
+    for minute, stage, text in tx.run("read_minutes", **{"from": begin, "until": first + TREND_HOURS * 60}):
+        if stage in stages:
+            for counts in _readable(text):
+                for group, n in counts.groups.items():
+                    found[group][max(0, minute - first) // 60] += n
+    return found
 
 
 def _span(minutes: int) -> int:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from holdfast.engine import error_groups, ledger
 from holdfast.engine.claim import Lease
 from holdfast.engine.fan_in import begin_waiting_parents
-from holdfast.engine.finish import FinishedAttempt, save_outcomes
+from holdfast.engine.finish import LOST, FinishedAttempt, save_outcomes
 from holdfast.engine.layout import layout
 from holdfast.engine.resource_state import lock_resources
 from holdfast.engine.strays import without_strays
@@ -54,18 +54,20 @@ def reap(tx: Transaction, most: int = CHUNK) -> Reaped:
     freed = tx.run("free_leases", most=most)
     rows = without_strays(tx, "leases", freed, FREED)
     waiting: list[tuple[Any, ...]] = []
+    lost: dict[int, list[FinishedAttempt]] = {}
     exhausted = 0
     for id_, item, stage, worker, attempt, alone, rerun, since, company in rows:
         row = known.stages[stage]
         tx.count(stage, State.IN_PROGRESS, -1)
         then = after_death(attempt, row.max_attempts, alone, bool(company))
         error = f"the worker that ran attempt {attempt} died"
+        lease = Lease(id_, item, stage, attempt, alone, rerun, "", "", since)
+        finished = FinishedAttempt(lease, then.state, row.version, error=error, took_us=max(0, tx.now - since))
+        lost.setdefault(stage, []).append(finished)
         tx.record(
             "lease_expired", pipeline=row.pipeline, item=item, stage=stage, lease=id_, worker=worker, attempt=attempt
         )
         if then.state is State.EXHAUSTED:
-            lease = Lease(id_, item, stage, attempt, alone, rerun, "", "", since)
-            finished = FinishedAttempt(lease, State.EXHAUSTED, row.version, error=error, took_us=max(0, tx.now - since))
             error_groups.find_causes([finished])
             save_outcomes(tx, stage, [finished], timed=False)
             error_groups.enter_attempts(tx, stage, [finished])
@@ -79,6 +81,7 @@ def reap(tx: Transaction, most: int = CHUNK) -> Reaped:
     tx.run_rows("enter_waiting", waiting, since=tx.now)
     if waiting:
         tx.tell_idle_workers(*{row[1] for row in waiting})
+    tx.ended.extend((stage, LOST, attempts) for stage, attempts in lost.items())
     return Reaped(len(freed), exhausted)
 
 

@@ -6,10 +6,13 @@ from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.clock import SECOND
 
 MINUTE_US = 60 * SECOND
+#: So many groups are kept with a row.
+MOST_GROUPS = 50
 
 
 class AttemptCounts(msgspec.Struct):
@@ -19,6 +22,8 @@ class AttemptCounts(msgspec.Struct):
     run: dict[int, int] = msgspec.field(default_factory=Counter)
     #: From the moment the work was ready until it was claimed.
     wait: dict[int, int] = msgspec.field(default_factory=Counter)
+    #: How many failed of which cause, by error group: of the most frequent ones only, in case no failure is like another.
+    groups: dict[str, int] = msgspec.field(default_factory=Counter)
 
     @classmethod
     def read(cls, text: str) -> AttemptCounts | None:
@@ -30,18 +35,23 @@ class AttemptCounts(msgspec.Struct):
 
     def text(self) -> str:
         """As it is stored."""
-        return msgspec.json.encode(self).decode()
+        groups = self.groups
+        if len(groups) > MOST_GROUPS:
+            groups = dict(Counter(groups).most_common(MOST_GROUPS))
+        return msgspec.json.encode(replace(self, groups=groups)).decode()
 
     @classmethod
     def sum(cls, several: Iterable[AttemptCounts]) -> AttemptCounts:
         outcomes: Counter[str] = Counter()
         run: Counter[int] = Counter()
         wait: Counter[int] = Counter()
+        groups: Counter[str] = Counter()
         for one in several:
             outcomes.update(one.outcomes)
             run.update(one.run)
             wait.update(one.wait)
-        return cls(outcomes, run, wait)
+            groups.update(one.groups)
+        return cls(outcomes, run, wait, groups)
 
 
 _DECODER = msgspec.json.Decoder(AttemptCounts)

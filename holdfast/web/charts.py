@@ -152,6 +152,16 @@ def line_chart(label: str, places: Sequence[str], lines: Sequence[Line], say: Sa
     return _chart(label, places, [*_scale(ticks, say), *drawn])
 
 
+def sparkline(label: str, values: Sequence[int]) -> Markup:
+    """Small bars within a line of text, which the label says in words."""
+    top = max([1, *values])
+    path = "".join(f"M{4 * n}.5 18V{18 - max(2, round(17 * value / top))}" for n, value in enumerate(values) if value)
+    return Markup(
+        '<svg width="{}" height="19" role="img" aria-label="{}"><path class="failed" stroke="currentColor" stroke-width="3" '
+        'd="{}"/><path stroke="currentColor" stroke-width=".5" d="M0 18.5h{}"/></svg>'
+    ).format(4 * len(values), label, path, 4 * len(values))
+
+
 def legend(layers: Iterable[str], lines: Iterable[str] = ()) -> Markup:
     """Which pattern, and which dashes, stand for what."""
     entries = [

@@ -7,10 +7,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from holdfast.engine.finish import LOST, FinishedAttempt
+from holdfast.engine.finish import LOST, RETRIED, FinishedAttempt
 from holdfast.model.attempt_counts import MINUTE_US, AttemptCounts
 from holdfast.model.duration_buckets import bucket
+from holdfast.model.states import WORDS, State
 
+#: Outcomes that have a cause.
+FAILED = frozenset((RETRIED, LOST, WORDS[State.FAILED], WORDS[State.EXHAUSTED]))
 #: By minute since 1970 and stage.
 ByMinute = dict[tuple[int, int], AttemptCounts]
 
@@ -31,6 +34,9 @@ class MinuteCounts:
                 if counts is None:
                     counts = self._counts[minute, stage] = AttemptCounts()
                 counts.outcomes[outcome] += len(attempts)
+                if outcome in FAILED:
+                    failed = [one.cause.group for one in attempts if one.cause is not None]
+                    cast("Counter[str]", counts.groups).update(failed)
                 if outcome != LOST:
                     _count(counts, attempts)
 

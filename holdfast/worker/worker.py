@@ -46,6 +46,7 @@ from holdfast.worker.commit.claim_planner import ClaimPlanner
 from holdfast.worker.commit.committer import Committer
 from holdfast.worker.commit.prefetch import InHand
 from holdfast.worker.isolated import StageChild, StageConversation
+from holdfast.worker.minute_counts import MinuteCounts
 from holdfast.worker.runner import StageRunner
 from holdfast.worker.settings import Settings
 
@@ -220,11 +221,15 @@ class Worker:
         self._make_background(writer)
         self._orders = ClaimPlanner(self._offer, self._hand, list(self._specs), self._guard_watch.held, poll)
         promoter = upkeep.Promoter(writer, poll)
-        services = upkeep.all_upkeep(writer, promoter, self._heartbeat, self._hand, self._offer, self.settings)
+        services = upkeep.all_upkeep(
+            writer, promoter, self._heartbeat, self._minute_counts, self._hand, self._offer, self.settings
+        )
         # The first pass comes after the worker has claimed the work that was waiting when it started, or found none, and at
         # the latest after one poll interval.
         scheduler = Scheduler(services, not_before=time.monotonic() + poll)
-        self._committer = Committer(writer, self._heartbeat, self._orders, scheduler, promoter, self._start_calls, poll)
+        self._committer = Committer(
+            writer, self._heartbeat, self._orders, scheduler, promoter, self._minute_counts, self._start_calls, poll
+        )
         self._make_pools(server)
         self._parts_made = True
         self._heartbeat.join()
@@ -247,6 +252,7 @@ class Worker:
     def _make_background(self, writer: Store) -> None:
         """Create what runs in the background, in its own threads."""
         store = self._store.another(self._limits)
+        self._minute_counts = MinuteCounts()
         self._heartbeat = Heartbeat(
             store, self._new_identity, versions_of(self._offer), self._facts, self._hand_back_waiting
         )
@@ -254,7 +260,7 @@ class Worker:
             store, self._heartbeat, lambda: self._committer.idle, lambda stages: self._committer.news(stages)
         )
         self._heartbeat_thread = ServiceThread(
-            [self._heartbeat, listening, MinuteWriter(store, lambda: self._committer.minutes)],
+            [self._heartbeat, listening, MinuteWriter(store, self._minute_counts)],
             on_broken=lambda error: self._committer.fail(error),
         )
         self._guard_watch = GuardWatch(

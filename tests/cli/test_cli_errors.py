@@ -42,9 +42,22 @@ def failed(cli: Any, write: Callable[[str, str], str]) -> Any:
 def test_what_fails_is_told_by_cause_with_what_to_do(failed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "150")
     head, torn, odd, sample, do = failed("errors").stdout.splitlines()
-    assert head.split() == ["group", "attempts", "items", "now", "spent", "stages", "last", "seen", "error"]
-    group, *numbers = torn.split()[:5]
-    assert numbers == ["2", "2", "0.50", "books/fetch"]
+    assert head.split() == [
+        "group",
+        "attempts",
+        "last",
+        "24",
+        "h",
+        "items",
+        "now",
+        "spent",
+        "stages",
+        "last",
+        "seen",
+        "error",
+    ]
+    group, *numbers = torn.split()[:6]
+    assert numbers == ["2", "2", "2", "0.50", "books/fetch"]
     assert torn.endswith("ValueError: page <n> of <key> is torn")
     assert odd.endswith("KeyError: 'title'")
     assert sample.startswith("The first of them in books.py: fetch, for one: holdfast show book-")

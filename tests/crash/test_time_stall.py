@@ -19,6 +19,7 @@ from holdfast.store.store import new_identity
 from holdfast.testing import ManualClock
 from holdfast.worker.background.heartbeat import Heartbeat, Listening
 from holdfast.worker.background.upkeep import Reaper
+from holdfast.worker.minute_counts import MinuteCounts
 from tests.support.cluster import Cluster
 from tests.support.harness import App
 from tests.support.own_tables import OwnTables
@@ -167,7 +168,7 @@ def test_permission_to_judge_does_not_outlive_a_stall(database: str, request: py
         store.upgrade()
         lost: list[str] = []
         pulses = [stack.enter_context(_beating(store, name, lost)) for name in ("judge", "other")]
-        reaper = Reaper(store.another(), pulses[0])
+        reaper = Reaper(store.another(), pulses[0], MinuteCounts())
         wait_for(lambda: pulses[0].may_judge)
 
         looked_around = threading.Event()

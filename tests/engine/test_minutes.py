@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.clock import SECOND
-from holdfast.engine import minutes
+from holdfast.engine import minutes, reap
 from holdfast.model.attempt_counts import MINUTE_US, AttemptCounts
 from tests.support.harness import App
 
@@ -46,6 +46,41 @@ def begun(app: App) -> App:
     app.clock.advance((15 * MINUTE_US - app.clock.now() % (15 * MINUTE_US)) / SECOND)
     app.pipeline({"a": []})
     return app
+
+
+def groups(app: App) -> dict[str, list[int]]:
+    stages = [app.stage("a").id]
+    return app.store.read(lambda tx: minutes.failures_by_hour(tx, stages))
+
+
+def test_failures_of_a_group_are_told_by_hour_before_and_after_they_are_joined(begun: App) -> None:
+    def failed(**by_group: int) -> AttemptCounts:
+        return AttemptCounts({"failed": sum(by_group.values())}, groups=by_group)
+
+    write(begun, 1, 0, failed(torn=2))
+    write(begun, 2, 61, failed(torn=3, title=1))
+    write(begun, 2, 5 * 60, failed(title=4))
+    write(begun, 1, 25 * 60, failed(title=100))
+    wanted = {"torn": [0] * 22 + [3, 2], "title": [0] * 18 + [4, 0, 0, 0, 1, 0]}
+    assert groups(begun) == wanted
+    join(begun)
+    assert groups(begun) == wanted
+
+
+def test_only_the_most_frequent_groups_are_kept_where_no_failure_is_like_another(begun: App) -> None:
+    many = {f"group-{n}": 1 for n in range(1000)}
+    write(begun, 1, 0, AttemptCounts({"failed": 1005}, groups={**many, "torn": 5}))
+    found = groups(begun)
+    assert len(found) == 50 and found["torn"][-1] == 5
+
+
+def test_an_attempt_whose_worker_died_is_lost(begun: App) -> None:
+    begun.add(["x"])
+    begun.claim()
+    begun.clock.advance(3600)
+    begun.store.write(lambda tx: reap.remove_silent(tx, begun.store.driver.clock_name))
+    [(stage, outcome, attempts)] = begun.store.write(lambda tx: (reap.reap(tx), tx.ended)[1])
+    assert (stage, outcome, len(attempts)) == (begun.stage("a").id, "lost", 1)
 
 
 def test_attempts_of_all_workers_are_summed_with_their_outcomes(begun: App) -> None:

@@ -46,7 +46,8 @@ def test_groups_are_those_of_the_app_in_every_form(failing: str, serve: Callable
     assert f'id="g{group.group}"' in page and "1.20" in page and "paid/summarise" in page
     assert f'href="./items?group={group.group}&amp;pipeline=paid&amp;stage=summarise"' in page
     assert f'href="./item?pipeline=paid&amp;key={group.key}"' in page
-    assert "not when in between" in page
+    assert "the oldest first: 0, 0, " in page and "3</td>" in page
+    assert sum(group.by_hour) == 3
     assert "No attempt has failed that matches." in web.get("/errors?stage=extract").text
 
 

@@ -46,6 +46,19 @@ def test_a_short_run_is_counted_with_every_outcome(run: Bench) -> None:
     assert sum(point.attempts for point in first_.points) == first_.attempts == 8
 
 
+def test_failures_of_one_cause_are_counted_by_hour(run: Bench) -> None:
+    pipeline = Pipeline("p")
+
+    @pipeline.stage(max_attempts=2, backoff=QUICK)
+    def only(item: Any, ctx: Any) -> None:
+        raise Permanent("never") if item.key == "bad" else ValueError(f"{item.key} is torn")
+
+    torn, never = run(pipeline, ["book-1", "book-2", "bad"]).app.errors()
+    # Within the run, an hour may have begun.
+    assert [(one.count, sum(one.by_hour), sum(one.by_hour[-2:])) for one in (torn, never)] == [(4, 4, 4), (1, 1, 1)]
+    assert len(torn.by_hour) == 24
+
+
 @pytest.mark.parametrize("isolate", [None, "process"])
 def test_work_that_lay_ready_has_waited_until_it_was_claimed(run: Bench, isolate: str | None) -> None:
     pipeline = Pipeline("p")
@@ -76,7 +89,7 @@ def test_what_could_not_be_written_is_written_with_the_next_pass(url: str, monke
         counts = MinuteCounts()
         now, [stage] = app.store.read(lambda tx: (tx.now, [row[0] for row in tx.run("read_stages")]))
         with closing(open_store(url)) as store:
-            writer = MinuteWriter(store, lambda: counts)
+            writer = MinuteWriter(store, counts)
             counts.add(now, [(stage, "done", [])])
             counts.add(now, [(stage, "lost", [])])
 
@@ -91,4 +104,4 @@ def test_what_could_not_be_written_is_written_with_the_next_pass(url: str, monke
             writer.last_pass()
             writer.last_pass()
         [(text,)] = app.store.read(lambda tx: [row[2:] for row in tx.run("read_minutes", **{"from": 0, "until": now})])
-        assert text == '{"outcomes":{"done":0,"lost":0},"run":{},"wait":{}}'
+        assert text == '{"outcomes":{"done":0,"lost":0},"run":{},"wait":{},"groups":{}}'

@@ -90,7 +90,7 @@ class Bench:
 
 #: By name. Those of the committer's thread do not own their store.
 SERVICES: dict[str, Callable[[Bench], Service]] = {
-    "reaper": lambda bench: upkeep.Reaper(bench.store, bench.heartbeat),
+    "reaper": lambda bench: upkeep.Reaper(bench.store, bench.heartbeat, MinuteCounts()),
     "promoter": lambda bench: upkeep.Promoter(bench.store, 1.0),
     "backfiller": lambda bench: upkeep.Backfiller(bench.store, 1.0),
     "pause ender": lambda bench: upkeep.PauseEnder(bench.store, 1.0),
@@ -100,7 +100,7 @@ SERVICES: dict[str, Callable[[Bench], Service]] = {
     "rechecker": lambda bench: upkeep.Rechecker(bench.store),
     "pruner": lambda bench: upkeep.Pruner(bench.store, 90),
     "heartbeat": lambda bench: bench.heartbeat,
-    "minutes": lambda bench: MinuteWriter(bench.store, bench.minutes),
+    "minutes": lambda bench: MinuteWriter(bench.store, bench.minutes()),
     "notifications": lambda bench: Listening(bench.store, bench.heartbeat, lambda: True, lambda stages: None),
     "guards": lambda bench: GuardWatch(dict, lambda: None),
     "alerts": Bench.alerts,

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from markupsafe import Markup
+
 from holdfast.answers.error_group import ErrorGroup, ErrorGroups
 from holdfast.app import Holdfast
 from holdfast.model.durations import seconds
+from holdfast.web.charts import sparkline
 from holdfast.web.filters import PIPELINE, STAGE, Filter, Query, length_of_time, link
 from holdfast.web.page import Page
 
@@ -34,8 +37,13 @@ def view(answer: ErrorGroups, query: Query) -> Mapping[str, Any]:
             narrowed = {"pipeline": pipeline, "stage": stage}
         return {"group": one.group, **narrowed}
 
+    def trend(one: ErrorGroup) -> Markup:
+        each = ", ".join(map(str, one.by_hour))
+        return sparkline(f"Failed in each of the last {len(one.by_hour)} hours, the oldest first: {each}", one.by_hour)
+
     return {
         "which": which,
+        "trend_of": trend,
         "items_of": lambda one: link("items", **which(one)),
         "sample_of": lambda one: link("item", pipeline=one.pipeline, key=one.key),
         "over_time": query.link("throughput", within=None, last="24h"),

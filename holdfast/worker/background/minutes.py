@@ -25,9 +25,7 @@ class MinuteWriter(Service):
     name = "minutes"
     retry_seconds = 5.0
 
-    def __init__(
-        self, store: Store, counts: Callable[[], MinuteCounts], clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, store: Store, counts: MinuteCounts, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._counts = counts
         self._clock = clock
@@ -48,12 +46,12 @@ class MinuteWriter(Service):
         self._write()
 
     def _write(self) -> None:
-        taken = self._counts().take()
+        taken = self._counts.take()
         if not taken:
             return
         slot = new_identity()
         try:
             self._store.write(lambda tx: minutes.write(tx, slot, taken), patience_seconds=1.0)
         except BaseException:
-            self._counts().put_back(taken)
+            self._counts.put_back(taken)
             raise

@@ -20,6 +20,7 @@ from holdfast.runtime.process_identity import is_alive
 from holdfast.runtime.services import Service
 from holdfast.store import Store, Transaction
 from holdfast.worker.background.heartbeat import Heartbeat
+from holdfast.worker.minute_counts import MinuteCounts
 from holdfast.worker.settings import Settings
 
 log = logger("holdfast.worker")
@@ -62,9 +63,10 @@ class Upkeep(Service):
 class Reaper(Upkeep):
     """Declares workers dead whose process or heartbeat is gone, and frees their leases."""
 
-    def __init__(self, store: Store, heartbeat: Heartbeat) -> None:
+    def __init__(self, store: Store, heartbeat: Heartbeat, counts: MinuteCounts) -> None:
         super().__init__(store, heartbeat.lease_seconds / 2)
         self._heartbeat = heartbeat
+        self._counts = counts
 
     def one_pass(self) -> bool:
         # Jittered, so that workers started together do not sweep together.
@@ -79,7 +81,8 @@ class Reaper(Upkeep):
             log.warning("worker %s is dead; its work is taken over", name)
         freed = 0
         while True:
-            step = self._write(reap.reap)
+            step, at, ended = self._write(lambda tx: (reap.reap(tx), tx.now, tx.ended))
+            self._counts.add(at, ended)
             freed += step.released
             if step.released < reap.CHUNK:
                 break
@@ -216,13 +219,14 @@ def all_upkeep(
     store: Store,
     promoter: Promoter,
     heartbeat: Heartbeat,
+    counts: MinuteCounts,
     held: Container[int],
     stages: Iterable[int],
     settings: Settings,
 ) -> list[Upkeep]:
     """All maintenance that a worker does for all."""
     return [
-        Reaper(store, heartbeat),
+        Reaper(store, heartbeat, counts),
         promoter,
         Backfiller(store, settings.poll_seconds),
         PauseEnder(store, settings.poll_seconds),

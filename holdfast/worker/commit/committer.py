@@ -67,6 +67,7 @@ class Committer(CommitTurns):
         orders: ClaimPlanner,
         upkeep: Scheduler,
         promoter: Promoter,
+        counts: MinuteCounts,
         start_calls: Callable[[list[StageCall]], None],
         poll_seconds: float,
     ) -> None:
@@ -76,6 +77,7 @@ class Committer(CommitTurns):
         self._orders = orders
         self._upkeep = upkeep
         self._promoter = promoter
+        self._counts = counts
         self._start_calls = start_calls
         #: Whether so many leases are held that quick results may wait for the thread that ran their handlers.
         self._crowded = False
@@ -101,8 +103,6 @@ class Committer(CommitTurns):
         self.done = dict.fromkeys(State, 0)
         #: The newest failure of an attempt, for the heartbeat.
         self.last_error: dict[str, Any] | None = None
-        #: What has ended in which minute.
-        self.minutes = MinuteCounts()
 
     # What other threads call --------------------------------------------------------------------------------------
 
@@ -321,7 +321,7 @@ class Committer(CommitTurns):
             self._finished.put_back(cycle.left)
         self._hand.drop(finished)
         self._note(finished, cycle.at)
-        self.minutes.add(cycle.at, cycle.ended)
+        self._counts.add(cycle.at, cycle.ended)
         arrived: dict[int, list[Lease]] = {}
         for lease in cycle.moved:
             arrived.setdefault(lease.stage, []).append(lease)

@@ -91,6 +91,8 @@ class _StageSettings(TypedDict, total=False):
     max_reruns_per_hour: int
     #: What it reads of an item's data (`"url"`, `"meta.html"`). A change of anything else makes no result of it stale.
     reads: str | Iterable[str] | None
+    #: Keep the result that a rerun replaces, to compare the new one with it.
+    keep_previous: bool
 
 
 class StageSettings(_StageSettings, total=False):

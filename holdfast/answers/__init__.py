@@ -13,7 +13,16 @@ from holdfast.answers.cost import Costs, CostSum
 from holdfast.answers.diagnosis import Diagnosis
 from holdfast.answers.error_group import ErrorGroup, ErrorGroups
 from holdfast.answers.event import EventCount, EventCounts, EventPage, Events, LoggedEvent
-from holdfast.answers.item import History, HistoryEntry, ItemDetails, Items, ListedItem, StageLease, StageOfItem
+from holdfast.answers.item import (
+    History,
+    HistoryEntry,
+    ItemDetails,
+    Items,
+    ListedItem,
+    PreviousResult,
+    StageLease,
+    StageOfItem,
+)
 from holdfast.answers.json_of import json_of
 from holdfast.answers.limit import ResourceLimit, ResourceLimits
 from holdfast.answers.matrix import Matrix, MatrixCell, MatrixStretch
@@ -74,6 +83,7 @@ __all__ = [
     "OutdatedWorker",
     "PipelineStatus",
     "Plan",
+    "PreviousResult",
     "ProgressNote",
     "Removed",
     "RemovedStage",

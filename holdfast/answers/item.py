@@ -98,6 +98,17 @@ class StageLease(Answer, frozen=True):
     progress: ProgressNote | None
 
 
+class PreviousResult(Answer, frozen=True):
+    """The result that the present one has replaced, of a stage that keeps it (`keep_previous`)."""
+
+    _brief: ClassVar = ("version", "ended_at")
+
+    result: Any
+    #: The version of the code that made it.
+    version: str | None
+    ended_at: datetime
+
+
 class StageOfItem(Answer, frozen=True):
     """Where an item stands at a stage of its pipeline."""
 
@@ -119,6 +130,8 @@ class StageOfItem(Answer, frozen=True):
     version: str | None
     result: Any
     has_result: bool
+    #: None if there was none, or it is not kept.
+    previous: PreviousResult | None
     #: What its paid calls have cost so far, in all attempts.
     cost: Decimal
     #: While it is in progress.
@@ -146,6 +159,10 @@ class StageOfItem(Answer, frozen=True):
             lines.append(f"  cost {exact(self.cost)}")
         if self.has_result:
             lines.append(f"  result {compact(self.result)}")
+        if self.previous:
+            version = "" if self.previous.version is None else f"version {printable(self.previous.version)}, "
+            ended = iso(self.previous.ended_at)
+            lines.append(f"  previous result ({version}ended {ended}) {compact(self.previous.result)}")
         return lines
 
 

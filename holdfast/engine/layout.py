@@ -44,7 +44,7 @@ def record(tx: Transaction, event: str, item: int | None, stage: int, /, **facts
 def _stage_row(row: tuple[Any, ...]) -> StageRow:
     *front, after, version, max_attempts, active, created, changed, first, last = row[:13]
     compatible, children, uses, paused, reason, retry_after, paused_at, formerly = row[13:21]
-    hold_next, hold_until, hold_reason, reruns, readings, type_ = row[21:]
+    hold_next, hold_until, hold_reason, reruns, readings, type_, keep_previous = row[21:]
     id_, pipeline, pipeline_name, name, position = front
     return StageRow(
         id_,
@@ -74,6 +74,7 @@ def _stage_row(row: tuple[Any, ...]) -> StageRow:
         reruns,
         Readings.read(readings),
         type_,
+        bool(keep_previous),
     )
 
 

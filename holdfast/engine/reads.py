@@ -233,6 +233,12 @@ def show(tx: Transaction, key: str, pipeline: str | None) -> Facts:
             facts["version"] = outcome["version"]
             if outcome["result"] is not None:
                 facts["result"] = codec.shown(outcome["result"])
+            if outcome["previous"] is not None:
+                facts["previous"] = {
+                    "result": codec.shown(outcome["previous"]),
+                    "version": outcome["previous_version"],
+                    "ended_at": outcome["previous_ended_at"],
+                }
         stages.append(facts)
     [(_, item_status)] = tx.run("item_status", items=[item["id"]])
     return {

@@ -217,6 +217,7 @@ def _columns(stage: StageSpec, position: int, readings: Readings) -> dict[str, A
         "max_reruns_per_hour": stage.max_reruns_per_hour,
         "readings": readings.write(),
         "type": stage.type,
+        "keep_previous": int(stage.keep_previous),
     }
 
 
@@ -232,6 +233,7 @@ def _columns_of_row(row: StageRow) -> dict[str, Any]:
         "max_reruns_per_hour": row.max_reruns_per_hour,
         "readings": row.readings.write(),
         "type": row.type,
+        "keep_previous": int(row.keep_previous),
     }
 
 
@@ -294,6 +296,7 @@ class _Plan:
                 row.max_reruns_per_hour,
                 row.readings,
                 row.type,
+                row.keep_previous,
             ) != (
                 stage.version,
                 stage.max_attempts,
@@ -303,6 +306,7 @@ class _Plan:
                 stage.max_reruns_per_hour,
                 _readings(row, stage, provenance),
                 stage.type,
+                stage.keep_previous,
             ):
                 self.changed.add(stage.name)
 

@@ -73,6 +73,7 @@ def build_stage(name: str, node: Node, path: str, find: Find, **shared: Any) -> 
         max_cost=_amount(given.get("max_cost")),
         renamed_from=given.get("renamed_from"),
         reads=_several(given["reads"]) if "reads" in given else None,
+        keep_previous=given.get("keep_previous", False),
         **shared,
         returns=None if returns is None else find(returns, below(path, "returns"), a_type=True),
     )

@@ -245,6 +245,7 @@ STAGE = Table(
         "max_cost": KeySpec(_money(_amount), "what one item may cost at this stage"),
         "renamed_from": KeySpec(TEXT, "what the stage was called before: its results, records and history come along"),
         "reads": KeySpec(Many(TEXT), "what it uses of an item's data, by a dotted path or several"),
+        "keep_previous": KeySpec(FLAG, "keep the result that a rerun replaces beside the new one"),
         "returns": KeySpec(TYPE, "the type of its results, by its full dotted path; a result that does not fit fails"),
     }
 )

@@ -60,6 +60,8 @@ class StageRow:
     readings: Readings = EVERYTHING
     #: The fingerprint of the type of its results.
     type: str | None = None
+    #: Whether a result that is replaced is kept beside the new one.
+    keep_previous: bool = False
 
     def stands(self, version: str | None) -> bool:
         """Whether a result of this version is still valid."""

@@ -74,6 +74,8 @@ class StageSpec:
     max_reruns_per_hour: int = MAX_RERUNS_PER_HOUR
     #: What it reads of an item's data, as dotted paths; None for everything. Its results depend on nothing else in the data.
     reads: tuple[str, ...] | None = None
+    #: Whether a result that a rerun replaces is kept beside the new one.
+    keep_previous: bool = False
     #: The type of the data of its pipeline's items, and of its own results, as their author names them.
     data: Any = None
     returns: Any = None
@@ -100,6 +102,8 @@ class StageSpec:
             raise DefinitionError(
                 f'{where}: reads={list(self.reads)!r}: give paths into the data, like "url" or "meta.html"'
             )
+        if not isinstance(self.keep_previous, bool):
+            raise DefinitionError(f"{where}: keep_previous {self.keep_previous!r} is neither True nor False")
         _check_signature(self.handler, where)
         object.__setattr__(self, "is_async", is_async(self.handler))
         data, returns = types_of(self.handler, self.batch is not None)

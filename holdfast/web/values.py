@@ -27,7 +27,12 @@ OF_ITEM = (Filter("pipeline", "Pipeline"), Filter("key", "Key"))
 #: Which of its values.
 WHICH_VALUE = (
     *OF_ITEM,
-    Filter("part", "Part", choices=("data", "result", "error", "memo", "answer", "facts", "event"), default="data"),
+    Filter(
+        "part",
+        "Part",
+        choices=("data", "result", "previous", "error", "memo", "answer", "facts", "event"),
+        default="data",
+    ),
     Filter("stage", "Stage"),
     Filter("name", "Name of the call"),
     Filter("number", "Number", read=whole_number()),
@@ -47,6 +52,9 @@ def value_of(item: ItemDetails, query: Query) -> Any:
         return item.data
     if part in ("result", "error"):
         return getattr(item.stage(_given("stage", stage)), part)
+    if part == "previous":
+        previous = item.stage(_given("stage", stage)).previous
+        return None if previous is None else previous.result
     if part == "memo":
         found = [one.value for one in item.memos if (one.stage, one.name) == (stage, name)]
     elif part == "event":

@@ -326,3 +326,34 @@ def test_a_verb_that_cannot_follow_a_filter_of_the_list_refuses_unless_rows_say_
     preview = web.post("/act/forget", {**form, "select": row})
     assert "<strong>1</strong> recorded answers" in preview.text
     assert hidden_fields(preview.text)["stage"] == "charge"
+
+
+def test_a_rerun_is_shown_with_what_it_has_changed(url: str, serve: Callable[..., Web]):
+    def books(version: str, said: str) -> Pipeline[Any]:
+        pipeline = Pipeline("books", store=url)
+
+        @pipeline.stage(version=version, keep_previous=True)
+        def summarise(item: Item, ctx: Context) -> dict[str, Any]:
+            return {"title": "Emma", "text": f"{'A long sentence. ' * 50}It is {said}. {'Another one. ' * 50}"}
+
+        return pipeline
+
+    first = books("1", "long")
+    first.add(["emma"])
+    first.run()
+    second = books("2", "<script>short")
+    with Holdfast(url, [second.spec]) as app:
+        app.reprocess("books")
+        app.run()
+    web = serve(url)
+    page = web.get("/item?pipeline=books&key=emma").text
+    shown = page[page.index("<pre") : page.index("</pre>")]
+    [went], [came] = (re.findall(rf'<span class="{name}">(.*?)</span>', shown) for name in ("failed", "done"))
+    assert "It is long." in went and "It is &lt;script&gt;short." in came
+    assert "Emma" not in went + came and "Previous result, version <bdi>1</bdi>" in page
+    assert "It is long." in web.get("/value?pipeline=books&key=emma&part=previous&stage=summarise").text
+    with Holdfast(url, [second.spec]) as app:
+        app.reprocess("books", stale_only=False)
+        app.run()
+    # Another one: answers are kept for a moment.
+    assert "Nothing has changed." in serve(url).get("/item?pipeline=books&key=emma").text

@@ -326,6 +326,11 @@ ALTER TABLE holdfast_items ADD COLUMN type TEXT;
 ALTER TABLE holdfast_outcomes ADD COLUMN type TEXT;
 ALTER TABLE holdfast_pipelines ADD COLUMN type TEXT;
 ALTER TABLE holdfast_stages ADD COLUMN type TEXT;
+-- The last result of a stage that was replaced, where the stage keeps it.
+ALTER TABLE holdfast_stages ADD COLUMN keep_previous SMALLINT NOT NULL DEFAULT 0;
+ALTER TABLE holdfast_outcomes ADD COLUMN previous TEXT;
+ALTER TABLE holdfast_outcomes ADD COLUMN previous_version TEXT;
+ALTER TABLE holdfast_outcomes ADD COLUMN previous_ended_at BIGINT;
 
 -- Results for those who ask in SQL: a row per finished stage of an item, with names and times. One that is being made again stays
 -- until the new one replaces it.

@@ -9,7 +9,8 @@ SELECT MIN(since) FROM holdfast_leases;
 SELECT id, data FROM holdfast_items WHERE id > :after AND id <= :until AND data LIKE '%sha256:%';
 
 -- name: hashes_in_outcomes
-SELECT item, result FROM holdfast_outcomes WHERE item > :after AND item <= :until AND result LIKE '%sha256:%';
+SELECT item, COALESCE(result, '') || COALESCE(previous, '') FROM holdfast_outcomes
+WHERE item > :after AND item <= :until AND (result LIKE '%sha256:%' OR previous LIKE '%sha256:%');
 
 -- name: hashes_in_memos
 SELECT item, value FROM holdfast_memos WHERE item > :after AND item <= :until AND value LIKE '%sha256:%';

@@ -13,22 +13,23 @@ UPDATE holdfast_pipelines SET generation = generation + 1, updated_at = :now WHE
 SELECT s.id, s.pipeline, p.name, s.name, s.position, s.after, s.version, s.max_attempts, s.active,
        s.created_generation, s.changed_generation, s.backfill_next, s.backfill_until, s.compatible, s.after_children, s.resources,
        s.paused, s.reason, s.retry_after, s.paused_at, s.formerly, s.hold_next, s.hold_until, s.hold_reason,
-       s.max_reruns_per_hour, s.readings, s.type
+       s.max_reruns_per_hour, s.readings, s.type, s.keep_previous
 FROM holdfast_stages s JOIN holdfast_pipelines p ON p.id = s.pipeline ORDER BY p.name, s.position, s.id;
 
 -- name: add_stage
 INSERT INTO holdfast_stages (pipeline, name, position, after, version, max_attempts, active,
     created_generation, changed_generation, backfill_next, backfill_until, hold_next, hold_until, hold_reason,
-    compatible, after_children, resources, max_reruns_per_hour, readings, type)
+    compatible, after_children, resources, max_reruns_per_hour, readings, type, keep_previous)
 VALUES (:pipeline, :name, :position, :after, :version, :max_attempts, 1, :generation, :generation, :next, :until,
-    :hold_next, :hold_until, :hold_reason, :compatible, :after_children, :resources, :max_reruns_per_hour, :readings, :type);
+    :hold_next, :hold_until, :hold_reason, :compatible, :after_children, :resources, :max_reruns_per_hour, :readings, :type,
+    :keep_previous);
 
 -- name: change_stage
 UPDATE holdfast_stages SET position = :position, after = :after, version = :version, max_attempts = :max_attempts,
     active = :active, changed_generation = :changed, backfill_next = :next, backfill_until = :until,
     hold_next = :hold_next, hold_until = :hold_until, hold_reason = :hold_reason, compatible = :compatible,
     after_children = :after_children, resources = :resources, max_reruns_per_hour = :max_reruns_per_hour,
-    readings = :readings, type = :type
+    readings = :readings, type = :type, keep_previous = :keep_previous
 WHERE id = :stage;
 
 -- name: set_readings

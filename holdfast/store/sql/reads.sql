@@ -31,7 +31,8 @@ SELECT MIN(since) FROM (
 SELECT l.item, l.stage, l.attempt, l.since FROM holdfast_leases l WHERE l.item {in items};
 
 -- name: item_outcomes
-SELECT stage, state, attempts, started_at, ended_at, version, error, result FROM holdfast_outcomes WHERE item = :item;
+SELECT stage, state, attempts, started_at, ended_at, version, error, result, previous, previous_version, previous_ended_at
+FROM holdfast_outcomes WHERE item = :item;
 
 -- name: item_lease
 SELECT l.id, l.stage, l.worker, l.attempt, l.alone, l.since, w.name, w.process, w.beat_at, w.alive_until, w.clock, w.facts

@@ -12,6 +12,7 @@ from holdfast.answers.why import Explanation
 from holdfast.app import Holdfast
 from holdfast.model.key_pattern import exactly
 from holdfast.model.states import PASSED, State
+from holdfast.web.differences import differences
 from holdfast.web.filters import Query
 from holdfast.web.page import Page
 from holdfast.web.values import OF_ITEM, blobs_in, value_link
@@ -51,6 +52,7 @@ def view(answer: ItemAnswer | None, query: Query) -> Mapping[str, Any]:
         "blob_link": partial(value_link, "download/blob", item),
         "blobs_in": blobs_in,
         "verbs_of": _verbs_of,
+        "differences": differences,
         #: As acts take it: the pattern that means this key alone.
         "only_this": {"pipeline": item.pipeline, "key": exactly(item.key)},
         "history": history[::-1],

@@ -1,4 +1,4 @@
-"""Alerts, as they are told: how far each rule has looked, what waits to be delivered, and what became of the rest."""
+"""How alerts stand: how far each rule has looked, what waits to be delivered, and what became of the rest."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def audit(
     at, event, action = read_numbers(after, 3) if after else (LAST, LAST, LAST)
     begin = EVER if since is None else since
     slices = [*_events(tx, by, verb, begin, at, event), _actions(tx, by, verb, begin, action)]
-    # Nothing older than the end of a slice is told before the rest of that slice.
+    # Nothing older than the end of a slice is returned before the rest of that slice.
     ends = [one.acts[-1] for one in slices if one.is_full]
     until = max(ends, key=_order) if ends else None
     told: list[_Act] = []

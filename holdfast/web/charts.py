@@ -121,8 +121,8 @@ def bar_chart(
 
 
 def line_chart(label: str, places: Sequence[str], lines: Sequence[Line], say: Say, least: float) -> Markup:
-    """Lines on a scale by decades: what takes a millisecond and what takes an hour are both to be seen. Nothing below `least`
-    is told apart."""
+    """Lines on a scale by decades: what takes a millisecond and what takes an hour are both visible. Values below
+    `least` are drawn as `least`."""
     found = [max(least, value) for line in lines for value in line.values if value is not None]
     low = math.floor(math.log10(min(found, default=least)))
     high = max(low + 1, math.ceil(math.log10(max(found, default=least))))

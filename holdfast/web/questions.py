@@ -100,7 +100,7 @@ class Questions:
             raise GaveUp(f"the store did not answer within {self.limit_seconds:g} s") from None
 
     def forget(self) -> None:
-        """Something was changed: whoever asks next gets a new answer."""
+        """Something was changed: the next question gets a new answer."""
         with self._lock:
             self._asked.clear()
 

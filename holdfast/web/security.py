@@ -45,8 +45,8 @@ Refuse = Callable[[Request, int, str], Awaitable[Response]]
 
 
 class Token:
-    """The secret in the address that `holdfast ui` prints. Whoever opens it gets a cookie that only this token could have made,
-    so nothing is kept, and a new token ends all sessions."""
+    """The secret in the address that `holdfast ui` prints. A browser that opens it gets a cookie that only this token could
+    have made, so nothing is kept, and a new token ends all sessions."""
 
     def __init__(self, secret: str, access: Access) -> None:
         self._secret = secret.encode()

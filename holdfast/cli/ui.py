@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import secrets
 import socket
 from functools import partial
@@ -36,7 +37,7 @@ SHORTEST_TOKEN = 16
     envvar="HOLDFAST_UI_TOKEN",
     help="The token to ask for. [default: a new one; env: HOLDFAST_UI_TOKEN]",
 )
-@click.option("--no-token", is_flag=True, help="Ask for none: everybody who can reach the port may read and act.")
+@click.option("--no-token", is_flag=True, help="Ask for none: every user of this machine may read and act.")
 @click.option("--read-only", is_flag=True, help="Show everything, change nothing.")
 @options.common(json=False, level=0, file=True)
 def ui(
@@ -56,6 +57,12 @@ def ui(
     """
     if token is not None and no_token:
         raise UsageError("give --token or --no-token, not both")
+    if no_token and not _is_this_machine(host):
+        raise UsageError(
+            f"--no-token is for this machine alone, and --host {host!r} can be reached from others: start it without, and open "
+            "the address that is printed; or mount the dashboard in an application that knows its people, with "
+            "dashboard(store, access=a_function)"
+        )
     if token is not None and len(token) < SHORTEST_TOKEN:
         raise UsageError(f"--token has fewer than {SHORTEST_TOKEN} characters: it could be guessed")
     _require_extra()
@@ -76,6 +83,14 @@ def _require_extra() -> None:
     for name in ("jinja2", "starlette", "uvicorn"):
         if find_spec(name) is None:
             raise UsageError(f"the dashboard needs {name}, which comes with the extra web: install holdfast[web]")
+
+
+def _is_this_machine(host: str) -> bool:
+    """Whether only this machine can reach the address. Of names, only `localhost` is sure to mean it."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _names(host: str) -> list[str]:

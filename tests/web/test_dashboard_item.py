@@ -138,6 +138,7 @@ def test_an_item_that_is_not_there_and_a_missing_key_are_said(web: Web):
     assert "no such memo" in web.get(address("/value", part="memo", stage="charge", name="x")).text
 
 
+@pytest.mark.fault(76)
 def test_hostile_texts_and_secrets_of_an_item_stay_harmless(web: Web):
     for path in ("/item", "/value", "/download/value", "/item.json"):
         found = web.get(address(path))

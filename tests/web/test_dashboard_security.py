@@ -113,6 +113,7 @@ def test_a_name_can_be_allowed(shelf: str, serve: Callable[..., Web]):
     assert web.get("/", headers={"host": "evil.example"}).status_code == 421
 
 
+@pytest.mark.fault(77)
 @pytest.mark.parametrize(
     "headers",
     [

@@ -97,7 +97,8 @@ clean: ## remove what the other targets made
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An environment without pip is half made, or was made by a uv that is gone: make it again. The variables are for the
-# environment in which the package itself is built, which pip and uv make by themselves.
+# environment in which the package itself is built, which pip and uv make by themselves. Of 18,000 modules a run loads a few
+# thousand, which Python compiles then: pip would compile all of them first, on one core.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "$(PYTHON) is missing or older than 3.11: run make PYTHON=<a newer one>" >&2; exit 1; }
@@ -108,6 +109,6 @@ $(READY): pyproject.toml constraints.txt
 	else \
 		{ $(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV); } && \
 		PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
-		$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'; \
+		$(PY) -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev]'; \
 	fi
 	@touch $@

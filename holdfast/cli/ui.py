@@ -32,6 +32,14 @@ SHORTEST_TOKEN = 16
     "--port", type=click.IntRange(0, 65535), default=8421, show_default=True, help="0 for any port that is free."
 )
 @click.option(
+    "--allow-host",
+    "allowed_hosts",
+    type=options.text,
+    multiple=True,
+    metavar="NAME",
+    help="A name under which people reach it, such as that of a proxy; may be given several times.",
+)
+@click.option(
     "--token",
     type=options.text,
     envvar="HOLDFAST_UI_TOKEN",
@@ -44,6 +52,7 @@ def ui(
     file: str | None,
     host: str,
     port: int,
+    allowed_hosts: tuple[str, ...],
     token: str | None,
     no_token: bool,
     read_only: bool,
@@ -75,7 +84,7 @@ def ui(
     name = options.user()
     key = None if no_token else token or secrets.token_urlsafe(24)
     everybody = (lambda request: Access(name)) if no_token else None
-    app = dashboard(opened, everybody, read_only, token=key, name=name, allowed_hosts=_names(host))
+    app = dashboard(opened, everybody, read_only, token=key, name=name, allowed_hosts=[*_names(host), *allowed_hosts])
     _serve(app, host, port, key)
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from holdfast import Holdfast, UsageError
 from holdfast.web import dashboard
 from holdfast.web.security import HEADERS
+from tests.web.browser import served
 from tests.web.conftest import Web
 
 pytestmark = pytest.mark.req("P17")
@@ -111,6 +114,16 @@ def test_a_name_can_be_allowed(shelf: str, serve: Callable[..., Web]):
     web = serve(shelf, token=TOKEN, allowed_hosts=["Board.example"])
     assert web.get("/", headers={"host": "board.example:8080"}).status_code == 401
     assert web.get("/", headers={"host": "evil.example"}).status_code == 421
+
+
+def test_a_dashboard_behind_a_proxy_is_reached_under_the_names_of_its_options(shelf: str, tmp_path: Path):
+    with served(shelf, tmp_path, "--allow-host", "books.example", "--allow-host", "reading.example") as address:
+        with httpx.Client(base_url=address) as client:
+            found = {
+                name: client.get("/", headers={"host": name}).status_code
+                for name in ("books.example", "reading.example", "evil.example")
+            }
+    assert found == {"books.example": 401, "reading.example": 401, "evil.example": 421}
 
 
 @pytest.mark.fault(77)

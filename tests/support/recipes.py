@@ -16,9 +16,10 @@ ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 
-#: Written by the change that brings metrics; whoever merges the two empties this.
-AWAITED_OPTIONS = ("--metrics-port", "--metrics-host")
+#: What the change that brings metrics adds. These lists, and what uses them, go with the merge of the two.
+AWAITED_OPTIONS = ("--metrics-port", "--health-port", "--monitoring-host")
 AWAITED_COMMANDS = ("metrics",)
+AWAITED_EXTRAS = ("metrics",)
 
 
 def unit_settings(file: Path) -> dict[str, list[str]]:
@@ -67,7 +68,7 @@ def commands() -> list[tuple[str, list[str]]]:
     """Every command of holdfast in `deploy/`: where it is, and its words."""
     found = [(unit.name, unit_command(unit)) for unit in UNITS]
     for name, service in compose()["services"].items():
-        if "build" in service or "postgres" not in service["image"]:
+        if service["image"] == "holdfast":
             found.append((f"compose.yaml:{name}", service["command"]))
     found += [(place, container["args"]) for place, container, _ in containers()]
     return found

@@ -169,6 +169,7 @@ class Holdfast:
     repair = _Awaited(sync.Holdfast.repair)
     doctor = _Awaited(sync.Holdfast.doctor)
     costs = _Awaited(sync.Holdfast.costs)
+    gauges = _Awaited(sync.Holdfast.gauges)
     throughput = _Awaited(sync.Holdfast.throughput)
     matrix = _Awaited(sync.Holdfast.matrix)
     audit = _Awaited(sync.Holdfast.audit)

@@ -47,6 +47,7 @@ from holdfast.engine import (
     costs,
     discover,
     error_groups,
+    gauges,
     limits,
     log_pages,
     matrix,
@@ -100,6 +101,9 @@ from holdfast.model.user_event import UserEvent
 from holdfast.runtime.async_caller import AsyncCaller
 from holdfast.runtime.services import MakeService
 from holdfast.store import Store, Transaction, open_store
+from holdfast.telemetry.metrics_gauges import Sample
+from holdfast.telemetry.metrics_gauges import gauges as as_samples
+from holdfast.telemetry.metrics_otel import new_metrics
 from holdfast.version import VERSION
 from holdfast.worker import Settings, Worker
 
@@ -327,8 +331,11 @@ class Holdfast:
         found = [self._read(partial(changes_of, spec=spec)) for spec in self.pipelines]
         return [one for one in found if one]
 
-    def worker(self, settings: Settings | None = None, approve: Approve | None = None) -> Worker:
-        """A worker for the pipelines of this app; `approve` is as for `register`."""
+    def worker(
+        self, settings: Settings | None = None, approve: Approve | None = None, *, metrics: bool = False
+    ) -> Worker:
+        """A worker for the pipelines of this app; `approve` is as for `register`. With `metrics` it counts what it does; where
+        the program has set up OpenTelemetry, it does so in any case."""
         self.register(approve)
         if self._is_new and self._read(reads.is_empty):
             log.warning(
@@ -347,7 +354,8 @@ class Holdfast:
             from holdfast.worker.background.alerts import alerting
 
             services.append(alerting(rules))
-        return Worker(self.store, self.pipelines, settings, services, self._blobs)
+        counts = new_metrics(self.store.kind, wanted=metrics)
+        return Worker(self.store, self.pipelines, settings, services, self._blobs, counts)
 
     def run(
         self,
@@ -658,6 +666,10 @@ class Holdfast:
         """What was spent, summed by pipeline, stage, item, resource, model or day."""
         begin = _begin(since)
         return Costs.summed(by, self._read(lambda tx: costs.costs(tx, tuple(by), pipeline=pipeline, since=begin)))
+
+    def gauges(self) -> tuple[Sample, ...]:
+        """What is true of the whole store now, as gauges for monitoring."""
+        return tuple(as_samples({**self._read(gauges.gauges), "store": self._store.kind}))
 
     def throughput(self, pipeline: str | None = None, *, stage: str | None = None, last: Duration = "1h") -> Throughput:
         """How many attempts ended in the last hour, or up to two weeks, how, and how long they took, by stage and over time."""

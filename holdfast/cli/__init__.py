@@ -59,6 +59,7 @@ COMMANDS = {
     "prune": ("prune", "Delete old events, items that ended long ago, and unreferenced blobs."),
     "db": ("database", "Manage the database: upgrade, check, grants."),
     "ui": ("ui", "Serve the dashboard."),
+    "metrics": ("metrics", "The state of the store for a Prometheus."),
     "top": ("top", "Watch pipelines, money and workers live, and steer them by keys."),
     "doctor": ("database", "Diagnose the installation, the database and its workers."),
 }

@@ -14,6 +14,7 @@ from holdfast.answers.summary import Summary
 from holdfast.app import Holdfast
 from holdfast.cli import SOME_FAILED, options
 from holdfast.cli.changes import approval
+from holdfast.cli.monitoring import monitoring, taken_from
 from holdfast.cli.output import print_json
 from holdfast.cli.progress import watched
 from holdfast.cli.run_summary import print_summary
@@ -26,6 +27,7 @@ from holdfast.program_file import load
 @click.command(short_help="Run every item through every stage, then exit.")
 @click.argument("file", type=options.text)
 @options.work
+@monitoring
 @options.yes
 @click.option("--one-at-a-time", is_flag=True, help="Do nothing, with exit code 7, if another such run is at work.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing unless something went wrong.")
@@ -46,6 +48,7 @@ def run(
     FILE is a job file (.yaml), a Python file or a dotted module name. You can kill it at any moment: started again, it resumes.
     Exit code 3: some items failed. 7: with --one-at-a-time, another run is at work.
     """
+    watch = taken_from(given)
     settings = options.read_settings(**given)
     crash_as_asked()
     found = load(file, store)
@@ -57,17 +60,25 @@ def run(
             from holdfast.discovery import discover_now
 
             discover_now(app, found.sources, found.merges)
-        worker = app.worker(settings)
+        worker = app.worker(settings, metrics=watch.wants_metrics)
         summary: Summary | None = None
+        watch.of(worker.metrics, worker.health, lambda: app.store.kind)
+
+        def tick() -> None:
+            watch.tick()
+            if not quiet:
+                shown.tick()
+
         try:
             worker.run(
                 until_drained=True,
-                on_tick=None if quiet else shown.tick,
+                on_tick=tick,
                 tick_seconds=shown.tick_seconds,
                 on_signal=None if quiet else say_stopping,
             )
             summary = app.summary(interrupted=worker.interrupted)
         finally:
+            watch.close()
             shown.close(None if summary is None else summary.pipelines)
     if quiet and not summary.failed and not summary.interrupted:
         return

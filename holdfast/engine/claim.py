@@ -179,7 +179,7 @@ def claim_at_once(
         return wrap(leases, tx.now)
 
     params = {"stage": stage, "worker": worker, "most": most, "generation": known.generation}
-    return AtOnce("claim_at_once", params, (), take, find, like="claim")
+    return AtOnce("claim_at_once", params, (), take, find, like="claim", op="cycle")
 
 
 def claim_these(tx: Transaction, worker: int, stage: int, items: list[int]) -> list[Lease]:

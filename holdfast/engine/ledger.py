@@ -9,7 +9,7 @@ for budgets.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -289,7 +289,7 @@ def _change(tx: Transaction, pairs: Sequence[tuple[PaidCall, PaidCall]]) -> list
     return [old for old, _ in pairs]
 
 
-def _count(tx: Transaction, gone: Iterable[PaidCall], come: Iterable[PaidCall], *, budgets: bool = True) -> None:
+def _count(tx: Transaction, gone: Sequence[PaidCall], come: Sequence[PaidCall], *, budgets: bool = True) -> None:
     """Update both sums with calls that have changed."""
     known = layout(tx)
     by_day: dict[tuple[Any, ...], list[int]] = {}
@@ -303,6 +303,8 @@ def _count(tx: Transaction, gone: Iterable[PaidCall], come: Iterable[PaidCall], 
                 for number, day in budgets_of(known, call.stage, call.resource, call.day, call.at):
                     add(spent, (number, day), [sign * call.charged, sign * call.in_doubt])
                     lower[call.lease, number] += sign * (call.charged + call.in_doubt)
+    if budgets:
+        tx.paid.append((gone, come))
     tx.run_rows("add_money", [(*key, *sums) for key, sums in sorted(by_day.items()) if any(sums)])
     tx.run_rows("add_spent", [(*key, *sums) for key, sums in sorted(spent.items()) if any(sums)])
     tx.run_rows(

@@ -58,6 +58,7 @@ class MemoWrite:
 def remember(tx: Transaction, memos: Sequence[MemoWrite]) -> None:
     """Write memos whose lease is still held, with their costs; mark the others as lost. A call for several items is settled as
     long as one of their leases is held: the others get no memo, but their costs are recorded."""
+    tx.op, tx.rows = "memo", len(memos)
     # In a fixed order, so that two writers that pay for several resources never deadlock.
     lock_resources(tx, {memo.lease.stage for memo in memos})
     stood: dict[int, int] = dict(tx.run("hold_leases", leases=sorted({memo.lease.id for memo in memos})))

@@ -23,6 +23,7 @@ def promote(tx: Transaction, most: int = CHUNK) -> Promoted:
     """Move due work to waiting."""
     follow_the_clock(tx)
     taken = tx.run("take_due", now=tx.now, most=most)
+    tx.rows = len(taken)
     rows = without_strays(tx, "delayed", taken, ("item", "stage", "attempts", "alone", "rerun")) if taken else []
     tx.run_rows("enter_waiting", rows, since=tx.now)
     for stage, n in Counter(row[1] for row in rows).items():

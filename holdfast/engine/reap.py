@@ -52,6 +52,7 @@ def reap(tx: Transaction, most: int = CHUNK) -> Reaped:
         # Resources before leases, in the same order as a worker that completes work.
         lock_resources(tx, [stage for (stage,) in tx.run("free_stages") if stage in known.stages])
     freed = tx.run("free_leases", most=most)
+    tx.rows = len(freed)
     rows = without_strays(tx, "leases", freed, FREED)
     waiting: list[tuple[Any, ...]] = []
     lost: dict[int, list[FinishedAttempt]] = {}

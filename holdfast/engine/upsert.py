@@ -121,6 +121,7 @@ def upsert_alone(
     tx: Transaction, pipeline: str, items: list[NewItem], decide: Decide, priority: int, known: Collection[str]
 ) -> Upserted:
     """The same in a transaction of its own, which is rolled back if there was nothing to do."""
+    tx.op, tx.rows = "add", len(items)
     done = upsert(tx, pipeline, items, decide, priority, known)
     tx.is_for_nothing = not done.born and not done.changed
     return done
@@ -152,6 +153,7 @@ def at_once(
         take=lambda rows, _: Upserted({key: rows[0][0]}, {}, 0, []),
         find=lambda tx: Upserted({key: tx.run("find_item", pipeline=pipeline, key=key)[0][0]}, {}, 0, []),
         like="insert_items",
+        op="add",
     )
 
 

@@ -44,6 +44,7 @@ def join(tx: Transaction, who: Identity, versions: Mapping[int, str], facts: dic
 
 def beat(tx: Transaction, who: Identity, facts: dict[str, Any]) -> bool:
     """Renew every lease of this worker at once; False if it was declared dead meanwhile."""
+    tx.op, tx.rows = "beat", 1
     alive_until = tx.steady + who.lease_us
     return bool(
         tx.run("beat", id=who.id, now=tx.now, alive_until=alive_until, facts=msgspec.json.encode(facts).decode())

@@ -27,6 +27,9 @@ class StoreConnection:
         #: User code has joined a transaction before, and may do so again.
         self._lets_in = False
         self.statements: dict[str, Statement] = {}
+        #: Called after every commit, for metrics: what it was for, how many rows it was about, how long it took, and the
+        #: transaction, unless it was a single statement. Must not fail.
+        self.on_commit: Callable[[str, int, float, Any], None] | None = None
 
     @property
     def driver(self) -> Driver:

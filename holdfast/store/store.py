@@ -52,7 +52,9 @@ class Store(StoreConnection):
 
     def another(self, limits: Limits | None = None) -> Store:
         """A second connection to the same database, with limits of its own."""
-        return Store(self.kind, self._connect, self.where, limits, connect_to_read=self._connect_to_read)
+        another = Store(self.kind, self._connect, self.where, limits, connect_to_read=self._connect_to_read)
+        another.on_commit = self.on_commit
+        return another
 
     def reader(self) -> Store:
         """A connection to the same database that only reads, and needs no right to write."""

@@ -41,6 +41,10 @@ class Transaction:
         self._news: set[int] = set()
         #: The attempts that this transaction ends: stage, outcome, attempts. To be counted once it is committed.
         self.ended: list[tuple[int, str, Sequence[Any]]] = []
+        #: Calls of the ledger that it changes: as they were, and as they are now. To be counted in the same way.
+        self.paid: list[tuple[Sequence[Any], Sequence[Any]]] = []
+        #: What it is for, and how many rows it is about.
+        self.op, self.rows = "", 0
         #: Nothing was written, so there is nothing to commit.
         self.is_for_nothing = False
         self._let_in = False

@@ -36,6 +36,8 @@ class AtOnce(NamedTuple, Generic[T]):
     find: Callable[[Transaction], T]
     #: The statement that does the same when the write is done in steps.
     like: str
+    #: What it is for.
+    op: str
 
 
 class Write(Generic[T]):
@@ -60,6 +62,8 @@ class Write(Generic[T]):
         self._mark = Mark(store.writer, store.next_seq())
         #: The results of tries that may or may not have been committed.
         self._in_doubt: list[Callable[[], T]] = []
+        #: The last try in steps, and when it began.
+        self._tried: tuple[Transaction, float] | None = None
 
     def run(self) -> T:
         """Commit the work, or raise. After StoreUnavailable, calling again still commits it exactly once."""
@@ -90,6 +94,7 @@ class Write(Generic[T]):
     def _try_at_once(self, driver: FarDriver, quick: AtOnce[T]) -> list[T]:
         """Its result, or nothing if it could not be done."""
         statement = self._store.statements[quick.statement]
+        began = time.perf_counter()
         points.reach(f"store.{quick.like}", (), quick.params)
         points.reach("commit.before")
         self._in_doubt.append(lambda: self._read(quick.find))
@@ -98,6 +103,8 @@ class Write(Generic[T]):
             rows, now = driver.at_once(self._mark, statement, params, quick.stages)
             points.reach("commit.after")
             if rows:
+                if self._store.on_commit is not None:
+                    self._store.on_commit(quick.op, len(rows), time.perf_counter() - began, None)
                 return [quick.take(rows, now)]
             self._in_doubt.clear()
             return []
@@ -106,14 +113,17 @@ class Write(Generic[T]):
             raise
 
     def _in_steps(self, driver: Driver) -> T:
+        began = time.perf_counter()
         try:
             self._store.prepare()
             begun = driver.begin(self._mark, exclusive=self._exclusive, in_doubt=bool(self._in_doubt))
             if not begun.fresh:
                 # The commit whose reply was lost did happen.
                 driver.rollback()
+                self._tell_of_commit()
                 return self._in_doubt[-1]()
             tx = Transaction(self._store, begun, self._slot)
+            self._tried = tx, began
             result = self._work(tx)
             if tx.is_for_nothing and not self._in_doubt:
                 # A write in doubt commits even so: without its mark, an earlier try could still be committed.
@@ -131,4 +141,11 @@ class Write(Generic[T]):
             driver.rollback()
             raise
         points.reach("commit.after")
+        self._tell_of_commit()
         return result
+
+    def _tell_of_commit(self) -> None:
+        """The last try was committed."""
+        if self._store.on_commit is not None and self._tried is not None:
+            tx, began = self._tried
+            self._store.on_commit(tx.op, tx.rows, time.perf_counter() - began, tx)

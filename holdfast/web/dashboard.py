@@ -28,11 +28,12 @@ from holdfast.web.downloads import Downloads
 from holdfast.web.filters import Query, WrongQuery, read_query
 from holdfast.web.forms import csv_response, json_response
 from holdfast.web.live import LiveStream, Streams
+from holdfast.web.metrics import serve_metrics
 from holdfast.web.page import Page
 from holdfast.web.pages import pages
 from holdfast.web.questions import LIMIT_SECONDS, Answered, GaveUp, Questions
 from holdfast.web.rendering import render, render_block
-from holdfast.web.security import Guard, Policy, Token, path_within, visit
+from holdfast.web.security import METRICS_PATH, Guard, Policy, Token, path_within, visit
 from holdfast.web.settling import Settling
 from holdfast.web.verbs import VERBS
 from holdfast.web.walks import Walks
@@ -122,6 +123,7 @@ class Dashboard:
             *Settling(self, self._acting).routes(),
             *Downloads(self).routes(),
             *self._changing.routes(),
+            Route(METRICS_PATH, self._metrics, methods=["GET"]),
         ]
         for page in pages():
             serve = _Serve(self, page)
@@ -131,6 +133,9 @@ class Dashboard:
             routes.append(Route(f"/{page.path}", serve.html, methods=["GET"]))
         first = _Serve(self, pages()[0])
         return [Route("/", first.html, methods=["GET"]), *routes]
+
+    async def _metrics(self, request: Request) -> Response:
+        return await serve_metrics(request, self.questions)
 
     # Answers ----------------------------------------------------------------------------------------------------------
 

@@ -38,6 +38,8 @@ HEADERS = {
 METHODS = ("GET", "HEAD", "POST")
 LOCAL_NAMES = ("localhost", "localhost.localdomain")
 SESSION_BYTES = 24
+#: The one address that a program reads, and gives the token for in a header.
+METRICS_PATH = "/metrics"
 LONGEST_COOKIE = 300
 
 #: Makes the page that refuses a request.
@@ -158,7 +160,7 @@ class Guard:
         if request.method == "POST" and (wrong := self._wrong_origin(request)) is not None:
             return await self._refuse(request, 403, wrong), None
         is_new = request.cookies.get(self._cookie) != session
-        return None, (self._cookie, session) if is_new else None
+        return None, (self._cookie, session) if session and is_new else None
 
     @property
     def _cookie(self) -> str:
@@ -178,6 +180,10 @@ class Guard:
             if token.is_right(given):
                 return None, token.new_session(), RedirectResponse(_without_token(request), 303)
             return None, "", await self._refuse(request, 401, "This token is wrong or old. " + _HOW_TO_ENTER)
+        if (bearer := _bearer(request)) is not None and path_within(request.scope) == METRICS_PATH:
+            if token.is_right(bearer):
+                return reading_only(token.access), "", None
+            return None, "", await self._refuse(request, 401, "This token is wrong or old.")
         if had and token.knows(had):
             return token.access, had, None
         return None, "", await self._refuse(request, 401, "This dashboard asks for a token. " + _HOW_TO_ENTER)
@@ -226,6 +232,12 @@ def _without_token(request: Request) -> str:
     last = request.scope["path"].rpartition("/")[2]
     rest = urlencode([(name, value) for name, value in request.query_params.multi_items() if name != "token"])
     return f"./{quote(last)}{'?' if rest else ''}{rest}"
+
+
+def _bearer(request: Request) -> str | None:
+    """The token in the header of a program, if it sends one."""
+    kind, _, given = request.headers.get("authorization", "").partition(" ")
+    return given.strip() if kind.lower() == "bearer" else None
 
 
 def _name(host: str) -> str:

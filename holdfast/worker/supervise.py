@@ -41,8 +41,15 @@ _OBEYED = frozenset({0, -signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM, 1
 class Process:
     """A real child process, in its own session: the supervisor passes on a Ctrl-C in the terminal."""
 
-    def __init__(self, command: Callable[[int], Sequence[str]], environment: Mapping[str, str]) -> None:
-        """`command` gets the descriptor to which the child writes a byte once it has begun to work."""
+    def __init__(
+        self,
+        command: Callable[[int], Sequence[str]],
+        environment: Mapping[str, str],
+        reported: Callable[[bytes | None], None] = lambda read: None,
+    ) -> None:
+        """`command` gets the descriptor to which the child writes a byte once it has begun to work. `reported` gets what it
+        writes afterwards, and None when it has ended."""
+        self._reported = reported
         self._line, its = os.pipe()
         os.set_blocking(self._line, False)
         try:
@@ -62,20 +69,29 @@ class Process:
 
     def ready(self) -> bool:
         """Whether it has begun to work."""
-        if not self._ready:
-            try:
-                self._ready = os.read(self._line, 1) == b"."
-            except BlockingIOError:
-                pass
+        self._read()
         return self._ready
 
     def ended(self) -> int | None:
         """Its exit code, negative for a signal; None while it is running."""
         code = self._process.poll()
+        self._read()
         if code is not None and self._line >= 0:
             os.close(self._line)
             self._line = -1
+            self._reported(None)
         return code
+
+    def _read(self) -> None:
+        """Read what it has written since the last time."""
+        try:
+            while self._line >= 0 and (read := os.read(self._line, 65_536)):
+                if not self._ready:
+                    self._ready, read = read[:1] == b".", read[1:]
+                if read:
+                    self._reported(read)
+        except BlockingIOError:
+            pass
 
     def signal(self, number: int) -> None:
         self._process.send_signal(number)
@@ -123,11 +139,12 @@ class Supervisor:
         self._code: int | None = None
         self._kill_at: float | None = None
 
-    def run(self, *, signals: bool = True) -> int:
-        """Supervise until stopped; return the exit code."""
+    def run(self, *, signals: bool = True, on_pass: Callable[[], None] = lambda: None) -> int:
+        """Supervise until stopped; return the exit code. `on_pass` is called after each look at the children."""
         try:
             with caught(self.stop, signals):
                 while (code := self.one_pass()) is None:
+                    on_pass()
                     self._wake_up.wait(LOOK_SECONDS)
                     self._wake_up.clear()
                 return code

@@ -37,6 +37,9 @@ from holdfast.runtime.thread_pool import ThreadPool
 from holdfast.signals import caught
 from holdfast.store import Limits, Store
 from holdfast.store.store import new_identity
+from holdfast.telemetry.health import Health
+from holdfast.telemetry.metrics import Metrics
+from holdfast.version import VERSION
 from holdfast.worker.background import upkeep
 from holdfast.worker.background.guards import GuardWatch
 from holdfast.worker.background.heartbeat import Heartbeat, Listening
@@ -45,6 +48,7 @@ from holdfast.worker.call import StageCall, offer_of, versions_of
 from holdfast.worker.commit.claim_planner import ClaimPlanner
 from holdfast.worker.commit.committer import Committer
 from holdfast.worker.commit.prefetch import InHand
+from holdfast.worker.health import health_of
 from holdfast.worker.isolated import StageChild, StageConversation
 from holdfast.worker.minute_counts import MinuteCounts
 from holdfast.worker.runner import StageRunner
@@ -79,9 +83,13 @@ class Worker:
         settings: Settings | None = None,
         services: Sequence[MakeService] = (),
         blobs: Blobs | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.settings = settings or Settings()
         self._store = store
+        #: What it counts for monitoring, if anybody wants to know. Its other connections are made from this store.
+        self.metrics = metrics
+        store.on_commit = None if metrics is None else metrics.committed
         self._specs = {spec.name: spec for spec in pipelines}
         self._make_services = tuple(services)
         self.blobs = blobs or NoBlobs()
@@ -91,6 +99,8 @@ class Worker:
         self._wake_up = threading.Event()
         self._layout: Layout = store.read(layout)
         self._offer = offer_of(pipelines, self._layout, self.settings.stages)
+        if metrics is not None:
+            metrics.begin((pipeline, spec.name) for pipeline, spec in self._offer.values())
         self._progress: dict[tuple[int, str], dict[str, Any]] = {}
         # A frozen worker must not block others for longer than its leases last.
         idle = max(1.0, self.settings.lease_seconds)
@@ -99,6 +109,7 @@ class Worker:
         self._reader = store.another(self._limits)
         self._reading = threading.Lock()
         self._late = 0
+        self._looked_at = time.monotonic()
         self._parts_made = False
         self._caller: AsyncCaller | None = None
 
@@ -285,6 +296,12 @@ class Worker:
         """Whether it was asked to stop."""
         return self._stop_requests > 0
 
+    def health(self) -> Health:
+        """Whether it gets on, and whether it may start and commit work; for probes, from any thread."""
+        if not self._parts_made:
+            return Health(True, False, "the worker has not begun")
+        return health_of(self._committer, self._heartbeat, self._looked_at, self.settings, self.interrupted)
+
     def _finish(self) -> None:
         """Give running handlers their grace period, hand back the rest, and deregister."""
         if not self._parts_made:
@@ -378,7 +395,7 @@ class Worker:
         self._look()
 
     def _look(self) -> None:
-        now = time.monotonic()
+        now = self._looked_at = time.monotonic()
         self._committer.look(now)
         for pool in self._pools:
             pool.look(now)
@@ -396,7 +413,7 @@ class Worker:
     def _facts(self) -> dict[str, Any]:
         done = {str(state): n for state, n in self._committer.done.items() if n}
         progress = list(self._progress.copy().values())[:50]
-        facts = {"in_hand": len(self._hand), "done": done, "progress": progress}
+        facts = {"in_hand": len(self._hand), "done": done, "progress": progress, "holdfast": VERSION}
         if self._committer.last_error is not None:
             facts["last_error"] = self._committer.last_error
         held = self._guard_watch.facts()

@@ -46,6 +46,7 @@ QUESTIONS = [
     ["export", "books", "--output", "/dev/null"],
     ["costs"],
     ["limits"],
+    ["metrics", "--once"],
     ["plan", "books.py"],
     ["doctor"],
     ["db", "check"],

@@ -41,6 +41,7 @@ ABOVE = (
     "tests/cli/",
     "tests/export/",
     "tests/notebook/",
+    "tests/telemetry/",
     "tests/web/",
     "tests/worker/",
 )

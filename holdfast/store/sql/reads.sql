@@ -27,6 +27,12 @@ FROM {list items} LEFT JOIN holdfast_outcomes o ON o.item = value AND o.stage = 
 SELECT MIN(since) FROM (
     SELECT w.since FROM holdfast_waiting w WHERE w.stage = :stage ORDER BY w.priority, w.item LIMIT :most) AS head WHERE since > 0;
 
+-- name: due_since
+-- Since when retries are due that no worker has promoted, by stage, as far as the oldest of them tell.
+SELECT stage, MIN(due_at) FROM (
+    SELECT d.stage, d.due_at FROM holdfast_delayed d WHERE d.due_at <= :now ORDER BY d.due_at LIMIT :most) AS due
+GROUP BY stage;
+
 -- name: leases_of_items
 SELECT l.item, l.stage, l.attempt, l.since FROM holdfast_leases l WHERE l.item {in items};
 

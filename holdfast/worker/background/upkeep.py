@@ -54,7 +54,11 @@ class Upkeep(Service):
         self.due = time.monotonic() + seconds
 
     def _write(self, work: Callable[[Transaction], T], *, exclusive: bool = False) -> T:
-        return self._store.write(work, exclusive=exclusive, patience_seconds=PATIENCE_SECONDS)
+        def sweep(tx: Transaction) -> T:
+            tx.op = "sweep"
+            return work(tx)
+
+        return self._store.write(sweep, exclusive=exclusive, patience_seconds=PATIENCE_SECONDS)
 
     def _read(self, work: Callable[[Transaction], T]) -> T:
         return self._store.read(work, patience_seconds=PATIENCE_SECONDS)

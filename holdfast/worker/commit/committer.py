@@ -410,7 +410,7 @@ class Committer(CommitTurns):
         return max(0.0001, min(wake - now, self._poll))
 
     def _complain(self, error: StoreError) -> None:
-        now = time.monotonic()
+        now = self._troubled = time.monotonic()
         if now - self._complained_at >= COMPLAIN_SECONDS:
             self._complained_at = now
             log.warning("the store is not available, work waits: %s", error)

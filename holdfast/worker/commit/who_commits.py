@@ -43,6 +43,8 @@ class CommitTurns:
         self._turn = threading.Lock()
         #: When the last round ended, and whether another thread than the committer's made it.
         self._last, self._lent = 0.0, False
+        #: When a round last found the database in trouble.
+        self._troubled = 0.0
         self._over = False
         self._thread = threading.Thread(target=self._run, name="holdfast-committer", daemon=True)
 
@@ -55,7 +57,13 @@ class CommitTurns:
         raise NotImplementedError
 
     def start(self) -> None:
+        self._last = time.monotonic()
         self._thread.start()
+
+    @property
+    def progress_at(self) -> float:
+        """When a round last ended, or could not because of the database, which is no fault of this process."""
+        return max(self._last, self._troubled)
 
     def join(self, timeout_seconds: float) -> bool:
         """Wait for the thread to end. False if it is still running or was never started."""

@@ -1,0 +1,86 @@
+"""A program that has set up the SDK of OpenTelemetry gets the same metrics there; one that has not pays nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.mother import ROOT
+
+pytestmark = pytest.mark.req("P18")
+
+PROGRAM = """
+import sys
+from holdfast import Holdfast, Pipeline, Permanent
+
+if "set-up" in sys.argv:
+    from opentelemetry import metrics
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+    reader = InMemoryMetricReader()
+    metrics.set_meter_provider(MeterProvider([reader]))
+
+books = Pipeline("books")
+
+@books.stage()
+def extract(item, ctx):
+    ctx.once("ask", lambda: 1, cost="0.25", facts={"model": "m", "tokens_in": 3})
+    if item.key == "bad":
+        raise Permanent("no")
+
+with Holdfast(sys.argv[1], [books.spec]) as app:
+    for keys in (["a", "b", "bad"], ["c"]):  # two workers, one after the other, in one process
+        app.add("books", keys)
+        worker = app.worker()
+        worker.run(until_drained=True)
+    if "set-up" not in sys.argv:
+        assert worker.metrics is None
+        assert not [name for name in sys.modules if name.startswith(("opentelemetry", "prometheus_client"))]
+        print("nothing")
+    else:
+        for resource in reader.get_metrics_data().resource_metrics:
+            for scope in resource.scope_metrics:
+                for metric in scope.metrics:
+                    for point in metric.data.data_points:
+                        labels = ",".join(f"{name}={one}" for name, one in sorted(point.attributes.items()))
+                        value = point.count if hasattr(point, "count") else point.value
+                        print(f"{metric.name}{{{labels}}} {value} {metric.unit}")
+"""
+
+
+def run_program(url: str, folder: Path, *words: str) -> list[str]:
+    file = folder / "program.py"
+    file.write_text(PROGRAM)
+    done = subprocess.run(
+        [sys.executable, str(file), url, *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=folder,
+        text=True,
+        capture_output=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "already" not in done.stderr  # an instrument is made once
+    return done.stdout.splitlines()
+
+
+def test_an_sdk_of_the_user_gets_every_metric_of_the_workers(url: str, tmp_path: Path) -> None:
+    lines = run_program(url, tmp_path, "set-up")
+    assert "holdfast_attempts_total{outcome=done,pipeline=books,stage=extract} 3 " in lines
+    assert "holdfast_attempts_total{outcome=failed,pipeline=books,stage=extract} 1 " in lines
+    assert "holdfast_attempts_total{outcome=lost,pipeline=books,stage=extract} 0 " in lines
+    assert "holdfast_attempt_duration_seconds{pipeline=books,stage=extract} 4 s" in lines
+    assert "holdfast_wait_seconds{pipeline=books,stage=extract} 4 s" in lines
+    assert "holdfast_cost_total{pipeline=books,resource=,stage=extract} 1.0 " in lines
+    assert "holdfast_tokens_total{direction=in,model=m,pipeline=books,stage=extract} 12 " in lines
+    assert any(line.startswith("holdfast_store_commit_seconds{op=cycle}") for line in lines)
+    assert any(line.startswith("holdfast_build_info{") for line in lines)
+
+
+def test_without_an_sdk_nothing_is_counted_and_nothing_is_imported(url: str, tmp_path: Path) -> None:
+    assert run_program(url, tmp_path) == ["nothing"]

@@ -12,7 +12,7 @@ BESIDE := aiohttp anthropic attrs beautifulsoup4 httpx hypothesis numpy openai p
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help test tests testall system-deps lint style types demo demo-curation demo-fiction demo-newsroom lowest constraints requirements bench bench-peers torture clean
+.PHONY: help test tests testall test-postgres system-deps lint style types demo demo-curation demo-fiction demo-newsroom lowest constraints requirements bench bench-peers torture clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do printf '%-18s %s\n' "$$name" "$$what"; done
@@ -56,8 +56,12 @@ testall: $(READY) ## run the tests with everything that was ever promised: every
 	HOLDFAST_THOROUGH=1 $(PY) -m pytest -n 4 --dist loadgroup -o faulthandler_timeout=5000
 	@# The same, as far as it can be, with PgBouncer in between.
 	HOLDFAST_POOLER=1 $(PY) -m pytest -n 4 --dist loadgroup tests/engine tests/legacy tests/worker -k postgres
-	@# And on PostgreSQL 15; the other tests use 18. The version before, which runs beside today's, needs JIT to be off.
-	PGOPTIONS='-c jit=off -c max_parallel_workers_per_gather=0' $(PY) -m tests.support.cluster 15 \
+	@# And on PostgreSQL 15; the other tests use 18.
+	$(PY) -m tests.support.cluster 15 $(MAKE) --no-print-directory test-postgres
+
+test-postgres: $(READY) ## run the tests of the engine and of workers on your own PostgreSQL (HOLDFAST_TEST_POSTGRES=address)
+	@# The version before, which runs beside today's, needs JIT to be off.
+	PGOPTIONS='-c jit=off -c max_parallel_workers_per_gather=0' \
 		$(PY) -m pytest -n 4 --dist loadgroup tests/store tests/engine tests/legacy tests/worker -k postgres
 
 lowest: ## run a part of the tests with the lowest versions that pyproject.toml allows, on Python 3.11 (about ten minutes)

@@ -12,7 +12,7 @@ BESIDE := aiohttp anthropic attrs beautifulsoup4 httpx hypothesis numpy openai p
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help test tests testall test-postgres system-deps lint style types demo demo-curation demo-fiction demo-newsroom lowest constraints requirements docs bench bench-peers torture clean
+.PHONY: help test tests testall test-postgres system-deps lint style types demo demo-curation demo-fiction demo-newsroom lowest constraints requirements reference docs bench bench-peers torture clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do printf '%-18s %s\n' "$$name" "$$what"; done
@@ -85,6 +85,9 @@ constraints: ## write the newest versions of everything into constraints.txt, fo
 
 requirements: $(READY) ## list every requirement with the tests that prove it
 	$(PY) -m tools.requirements
+
+reference: $(READY) ## write the reference pages that are made from the code
+	$(PY) -m tools.reference
 
 docs: $(READY) ## build the documentation site in build/site, and check its links
 	$(PY) -m tools.site

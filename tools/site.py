@@ -11,12 +11,15 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
 from urllib.parse import unquote
 
 from tools import links
 from tools.pages import CONTENTS, ROOT, Section, contents, resolve
+from tools.reference.api import MODULES, names_of
 
 BUILD = ROOT / "build"
 CONFIG = ROOT / "docs" / "site" / "zensical.toml"
@@ -52,7 +55,22 @@ def assemble(folder: Path) -> list[Section]:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(picture, target)
     shutil.copy(CONFIG.parent / "iframe-worker.js", folder)
+    api = Section("API in full", [*_api(folder)])
+    [reference] = [one for one in sections if one.title == "Reference"]
+    reference.entries.append(api)
     return sections
+
+
+def _api(folder: Path) -> Iterator[tuple[str, str]]:
+    """A page per public module with all docstrings, which only the site has."""
+    for module in MODULES:
+        page = f"reference/api/{module}.md"
+        directives = "\n\n".join(f"::: {module}.{name}" for name in names_of(import_module(module)))
+        (folder / page).parent.mkdir(exist_ok=True)
+        (folder / page).write_text(
+            f"# {module}\n\n{MODULES[module].replace('](', '](../')}\n\n{directives}\n", encoding="utf-8"
+        )
+        yield module, page
 
 
 def relink(page: str, text: str, pages: dict[str, str]) -> str:
@@ -143,7 +161,8 @@ def build(folder: Path = BUILD) -> list[str]:
         shutil.rmtree(folder / name, ignore_errors=True)
     sections = assemble(folder / "pages")
     config = folder / "zensical.toml"
-    config.write_text(CONFIG.read_text(encoding="utf-8") + navigation(sections), encoding="utf-8")
+    settings = CONFIG.read_text(encoding="utf-8").replace("{root}", str(ROOT))
+    config.write_text(settings + navigation(sections), encoding="utf-8")
     command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "--config-file", str(config)]
     ended = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if ended.returncode:

@@ -286,7 +286,7 @@ FILE = Table(
         "pipelines": KeySpec(Named(PIPELINE, "pipeline", some=True), "the pipelines, by name", required=True),
         "alerts": KeySpec(
             Named(ALERT, "alert", r"[^\x00-\x1f\x7f]{1,100}", "up to 100 printable characters"),
-            "who is told of what, by name",
+            "who is notified of what, by name",
         ),
         "blobs": KeySpec(
             _text("a folder, or an address like s3://bucket/folder", _not_empty),

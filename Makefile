@@ -86,8 +86,9 @@ constraints: ## write the newest versions of everything into constraints.txt, fo
 requirements: $(READY) ## list every requirement with the tests that prove it
 	$(PY) -m tools.requirements
 
-reference: $(READY) ## write the reference pages that are made from the code
+reference: $(READY) ## write the reference pages and the drawings, which are made from the code
 	$(PY) -m tools.reference
+	$(PY) -m tools.pictures
 
 docs: $(READY) ## build the documentation site in build/site, and check its links
 	$(PY) -m tools.site

@@ -128,6 +128,7 @@ def _parameters(given: list[inspect.Parameter]) -> Iterator[str]:
 def _default(value: Any) -> str:
     if callable(value):
         return str(getattr(value, "__name__", type(value).__name__))
-    if type(value).__repr__ is object.__repr__ or len(repr(value)) > LONGEST_DEFAULT:
+    kind: Any = type(value)
+    if kind.__repr__ is object.__repr__ or len(repr(value)) > LONGEST_DEFAULT:
         return "…"
     return repr(value)

@@ -47,7 +47,7 @@ COMMANDS = {
     "tune": ("limits", "Change limits and guards of running work."),
     "limits": ("limits", "The limits of resources, their use, and what blocks them."),
     "resolve": ("resolve", "Settle paid calls in doubt."),
-    "forget": ("resolve", "Reject recorded answers of paid calls: the next attempt calls again."),
+    "forget": ("forget", "Reject recorded answers of paid calls: the next attempt calls again."),
     "plan": ("plan", "What is stale, and what reprocessing it would cost."),
     "reprocess": ("reprocess", "Run again what is stale."),
     "accept": ("reprocess", "Accept stale results as they are."),

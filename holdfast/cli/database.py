@@ -11,8 +11,8 @@ from holdfast.cli import Group, options
 from holdfast.cli.output import print_answer, print_json, printable
 from holdfast.cli.progress_line import ProgressLine
 from holdfast.errors import UsageError
-from holdfast.store.postgres_address import grants as read_grants
 from holdfast.store.postgres_address import is_postgres
+from holdfast.store.postgres_grants import grants as read_grants
 
 #: The database holds what must never be.
 WRONG = 5

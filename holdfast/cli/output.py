@@ -41,7 +41,7 @@ def print_table(
     right: Sequence[str] = (),
     least: Sequence[str] = (),
 ) -> None:
-    """Columns side by side, as wide as the terminal is; see `words.table`."""
+    """Columns side by side, as wide as the terminal is; see `answers.text_tables`."""
     for line in table(head, rows, width=terminal_width(), indent=indent, right=right, least=least):
         click.echo(line)
 

@@ -1,5 +1,5 @@
 """Every key of a job file, its value and its purpose. The checks and the JSON Schema are both made from these tables; keys of
-limits and of guards are those of `model.resource` and `model.guards`."""
+limits and of guards are those of `model.resource` and `model.guard_conditions`."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from holdfast.errors import UsageError
@@ -35,25 +34,6 @@ def read_url(url: str) -> tuple[str, str, str]:
     rest = "&".join(part for part in given if not part.startswith("schema="))
     place = parts.netloc.rpartition("@")[2] or settings.get("host", "")
     return _joined(parts._replace(query=rest)), schema, f"postgresql://{user}{place}{parts.path}"
-
-
-def grants(url: str, workers: Iterable[str], readers: Iterable[str]) -> list[str]:
-    """The statements by which the owner of the tables lets roles work with them, or only read them. Creating and changing
-    tables is left to the owner."""
-    schema = _quoted(read_url(url)[1])
-    written = []
-    for rights, roles in (("SELECT, INSERT, UPDATE, DELETE", workers), ("SELECT", readers)):
-        for role in map(_quoted, roles):
-            written += [
-                f"GRANT USAGE ON SCHEMA {schema} TO {role};",
-                f"GRANT {rights} ON ALL TABLES IN SCHEMA {schema} TO {role};",
-                f"ALTER DEFAULT PRIVILEGES IN SCHEMA {schema} GRANT {rights} ON TABLES TO {role};",
-            ]
-    return written
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def with_database(url: str, name: str) -> str:

@@ -11,7 +11,7 @@
 - `values.py`: large values of an item and the content they refer to; `downloads.py` saves them; `settling.py`: calls in doubt.
 - `changing.py`: what people change that is no item: pauses, limits, a look at a source.
 - `access.py`, `security.py`: who may do what, and what every request and every answer must have.
-- `rendering.py`: templates, and how hostile texts are shown; `forms.py`: the same answer as JSON and CSV.
+- `rendering.py`: templates, and how hostile texts are shown; `json_and_csv.py`: the same answer as JSON and CSV.
 """
 
 from holdfast.web.access import Access

@@ -26,7 +26,7 @@ from holdfast.web.acting import Acting
 from holdfast.web.changing import Changing
 from holdfast.web.downloads import Downloads
 from holdfast.web.filters import Query, WrongQuery, read_query
-from holdfast.web.forms import csv_response, json_response
+from holdfast.web.json_and_csv import csv_response, json_response
 from holdfast.web.live import LiveStream, Streams
 from holdfast.web.metrics import serve_metrics
 from holdfast.web.page import Page

@@ -46,7 +46,6 @@ QUESTIONS = [
     ["export", "books", "--output", "/dev/null"],
     ["costs"],
     ["limits"],
-    ["metrics", "--once"],
     ["plan", "books.py"],
     ["doctor"],
     ["db", "check"],
@@ -77,7 +76,7 @@ class Shared:
         if code:
             assert errors.count("\n") == 1
             return errors
-        assert not errors
+        assert not errors, errors
         return json.loads(said)
 
     def process(self, *question: str, **environment: str) -> Piped:

@@ -67,6 +67,7 @@ from holdfast.engine.add import CHUNK, Adder, Addition, Merge, Written, add_with
 from holdfast.engine.check import check
 from holdfast.engine.delete import Delete
 from holdfast.engine.events import record_user_event
+from holdfast.engine.findings import findings
 from holdfast.engine.forget import Forget, Restore
 from holdfast.engine.layout import layout
 from holdfast.engine.ledger import take_up_old_payments
@@ -656,8 +657,9 @@ class Holdfast:
         """Facts about the installation, the database and the workers, for a person who looks for trouble."""
         here = {"holdfast": VERSION, "python": platform.python_version(), "system": platform.platform()}
         with self.scan() as store:
+            found, lines = store.read(lambda tx: (reads.workers(tx), findings(tx)))
             return Diagnosis(
-                here, store.facts(), store.cannot_write(), store.schema_version(), Workers.of(store.read(reads.workers))
+                here, store.facts(), store.cannot_write(), store.schema_version(), Workers.of(found), tuple(lines)
             )
 
     def costs(

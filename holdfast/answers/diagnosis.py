@@ -25,6 +25,8 @@ class Diagnosis(Answer, frozen=True):
     #: The version of the tables.
     schema: int
     workers: Workers
+    #: What a person should look at: silent workers, work that waits and that no worker runs, paid calls in doubt.
+    findings: tuple[str, ...] = ()
 
     @property
     def is_well(self) -> bool:
@@ -40,4 +42,4 @@ class Diagnosis(Answer, frozen=True):
         if silent:
             rows = [[one.name, one.process, to_the_second(one.heartbeat_at)] for one in silent]
             lines += table(["silent", "process", "last heartbeat"], rows, width=width, indent="  ")
-        return lines
+        return lines + [f"to look at: {printable(line)}" for line in self.findings]

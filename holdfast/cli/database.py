@@ -14,8 +14,8 @@ from holdfast.errors import UsageError
 from holdfast.store.postgres_address import is_postgres
 from holdfast.store.postgres_grants import grants as read_grants
 
-#: The database holds what must never be.
-WRONG = 5
+#: The database holds what must never be; and something wants to be looked at.
+WRONG, TO_LOOK_AT = 5, 1
 
 
 @click.group(cls=Group, short_help="Manage the database: upgrade, check, grants.")
@@ -91,13 +91,16 @@ def grants(workers: tuple[str, ...], readers: tuple[str, ...], store: str | None
 
 
 @click.command(short_help="Diagnose the installation, the database and its workers.")
+@click.option("--exit-code", is_flag=True, help="Exit with code 1 if there is something to look at, for monitoring.")
 @options.common()
-def doctor(store: str | None, as_json: bool) -> None:
+def doctor(exit_code: bool, store: str | None, as_json: bool) -> None:
     """Show facts about this installation, the database and its workers that help to find a problem.
 
-    A SQLite file over 256 MB is not looked through for damage here: `holdfast db check` does that.
+    Exit code 5 if a SQLite file is damaged, or nothing can be saved. With --exit-code, 1 if workers are silent, if work waits
+    and no worker runs its stage, or if paid calls are in doubt. A SQLite file over 256 MB is not looked through for damage
+    here: `holdfast db check` does that.
     """
     with options.open_to_ask(store) as app:
         found = app.doctor()
     print_answer(found, as_json=as_json)
-    options.finish(0 if found.is_well else WRONG)
+    options.finish(WRONG if not found.is_well else TO_LOOK_AT if exit_code and found.findings else 0)

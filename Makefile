@@ -12,7 +12,7 @@ BESIDE := aiohttp anthropic attrs beautifulsoup4 httpx hypothesis numpy openai p
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help test tests testall test-postgres system-deps lint style types demo demo-curation demo-fiction demo-newsroom lowest constraints requirements reference docs bench bench-peers torture clean
+.PHONY: help test tests testall test-postgres system-deps lint style types demo demo-curation demo-fiction demo-newsroom lowest constraints requirements reference docs bench bench-peers torture clean screenshots
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do printf '%-18s %s\n' "$$name" "$$what"; done
@@ -40,7 +40,7 @@ types: $(READY)
 system-deps: ## install what tests need from Debian (a browser, a pooler, …), where that is possible; never fails
 	@PATH="$$PATH:/usr/sbin:/sbin" $(PYTHON) -m tools.system_deps
 
-demo: $(READY) ## watch books being read, paid for once, and their worker killed twice (BOOKS=folder STORE=address)
+demo: $(READY) ## watch books being read, paid for once, and their worker killed twice (BOOKS=folder STORE=address; DEMO_UI=1 serves the dashboard)
 	$(PY) -m examples.documents demo $(if $(BOOKS),--books '$(BOOKS)') $(if $(STORE),--store '$(STORE)')
 
 demo-curation: $(READY) ## watch three processes share the rows of a status column, and one of them killed (CURATION_DATABASE=address)
@@ -82,6 +82,9 @@ constraints: ## write the newest versions of everything into constraints.txt, fo
 	sed -n '/^#/p' constraints.txt > "$$made/constraints.txt"; \
 	"$$made/venv/bin/python" -m pip freeze --exclude-editable >> "$$made/constraints.txt"; \
 	cp "$$made/constraints.txt" constraints.txt
+
+screenshots: $(READY) ## take the pictures of the dashboard for the documentation (needs chromium: make system-deps)
+	$(PY) -m tools.screenshots
 
 requirements: $(READY) ## list every requirement with the tests that prove it
 	$(PY) -m tools.requirements

@@ -1,6 +1,6 @@
 """The command line of the example.
 
-python -m examples.documents demo [--books FOLDER] [--store URL]
+python -m examples.documents demo [--books FOLDER] [--store URL] [--ui]
 python -m examples.documents library FOLDER
 python -m examples.documents add FOLDER
 python -m examples.documents run
@@ -36,10 +36,11 @@ def main() -> None: ...
 @main.command(help="A library, two kills, and a summary.")
 @click.option("--books", type=FOLDER, help="A folder of EPUB, PDF and HTML files.")
 @click.option("--store", envvar="STORE", help="The address of an empty store; a fresh SQLite file if not given.")
-def demo(books: Path | None, store: str | None) -> None:
+@click.option("--ui", is_flag=True, envvar="DEMO_UI", help="Then serve the dashboard, until Ctrl-C.")
+def demo(books: Path | None, store: str | None, ui: bool) -> None:
     from examples.documents.demo import demo as show
 
-    show(store, books)
+    show(store, books, ui)
 
 
 @main.command(help="Write a library to try things on.")

@@ -38,11 +38,13 @@ LOOK_SECONDS = 0.1
 LINE_SECONDS = 1.0
 #: Heartbeats carry the progress: with the 30 minutes of every day, one would see nothing of it here.
 STALE = "4s"
+#: What Python is given to serve the dashboard, with the pipelines' code.
+DASHBOARD = ("-m", "holdfast", "ui", "examples.documents.jobs")
 QUESTION = "bees gathering honey in the orchard"
 
 
-def demo(store: str | None, books: Path | None) -> None:
-    """The whole show; it ends with exit code 1 if something is not as promised."""
+def demo(store: str | None, books: Path | None, ui: bool = False) -> None:
+    """The whole show; it ends with exit code 1 if something is not as promised. With `ui` the dashboard follows."""
     if books is not None and not books.is_dir():
         raise SystemExit(f"{books} is no folder")
     url = _choose_store(store)
@@ -53,7 +55,10 @@ def demo(store: str | None, books: Path | None) -> None:
         is_good = show.process(generated=books is None)
     if not is_good:
         raise SystemExit(1)
-    print(_what_next(url))
+    print(_what_next(url), flush=True)
+    if ui:
+        print("\nThe dashboard, until Ctrl-C:\n", flush=True)
+        os.execve(sys.executable, [sys.executable, *DASHBOARD, "--port=0"], {**os.environ, "HOLDFAST_URL": url})
 
 
 class _Show:
@@ -247,6 +252,7 @@ What to try next:
   {python} -m examples.documents status
   {python} -m holdfast show {BOOK_OF_61} --pipeline documents
   {python} -m holdfast costs --by item
+  {python} {" ".join(DASHBOARD)}      # all of it in a browser
   make demo BOOKS=/a/folder/of/your/own
 
 How it is done: examples/documents/README.md. What is promised: docs/guarantees.md."""

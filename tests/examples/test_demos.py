@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.support.mother import ROOT
@@ -16,18 +20,26 @@ from tests.support.schemas import bare_schema
 from tests.support.steps import own_tables_beside
 from tests.support.typist import Command, Typist
 
+STUCK_SECONDS = 600.0
+
 
 def shown(target: str, folder: Path, **variables: str) -> str:
     """What a target of the Makefile prints, in the environment of these tests as it is."""
-    ours = ("BOOKS", "CURATION_", "DOCUMENTS_", "FICTION_", "HOLDFAST_", "MAKE", "NEWSROOM_", "STORE")
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    make = f"make --file={ROOT}/Makefile --old-file={sys.prefix}/.ready VENV={sys.prefix} {target}"
-    [done] = Typist(folder, {**clean, "PYTHONPATH": str(ROOT), **variables}).type([Command(make)])
+    make, clean = made(target)
+    [done] = Typist(folder, {**clean, **variables}).type([Command(make)])
     said = "\n".join(done.printed)
     assert done.code == 0, said
     assert "kill -9 " in said
     assert "  NO " not in said
     return said
+
+
+def made(target: str) -> tuple[str, dict[str, str]]:
+    """The command of a target, and an environment without settings of the demos."""
+    ours = ("BOOKS", "CURATION_", "DEMO_", "DOCUMENTS_", "FICTION_", "HOLDFAST_", "MAKE", "NEWSROOM_", "STORE")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    make = f"make --file={ROOT}/Makefile --old-file={sys.prefix}/.ready VENV={sys.prefix} {target}"
+    return make, {**clean, "PYTHONPATH": str(ROOT)}
 
 
 @pytest.fixture
@@ -52,6 +64,42 @@ def test_the_demo_of_documents_makes_every_one_ready_though_its_worker_is_killed
     assert "3  documents ready, 0 failed" in said
     assert f"{len(undisturbed['chunks'])}  chunks" in said
     assert "What to try next" in said
+
+
+@pytest.mark.req("P17")
+def test_the_demo_of_documents_shows_what_it_did_in_the_dashboard(tmp_path: Path, url: str, books: Path):
+    (tmp_path / "mine").mkdir()
+    shutil.copy(min(books.iterdir(), key=lambda book: book.stat().st_size), tmp_path / "mine")
+    make, clean = made("demo")
+    environment = {**clean, "BOOKS": "mine", "STORE": own_tables_beside(url), "DEMO_UI": "1"}
+    process = subprocess.Popen(
+        make.split(), cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    # An address that never comes is not waited for.
+    stuck = threading.Timer(STUCK_SECONDS, os.killpg, (process.pid, signal.SIGKILL))
+    stuck.start()
+    try:
+        assert process.stdout is not None
+        said = []
+        for line in process.stdout:
+            said.append(line.strip())
+            if line.startswith("http://"):
+                break
+        assert any(" -m holdfast ui examples.documents.jobs" in line for line in said), said
+        with httpx.Client(timeout=STUCK_SECONDS) as client:
+            page = client.get(said[-1], follow_redirects=True)
+            assert page.status_code == 200
+            assert "save_markdown" in page.text
+            found = client.get(httpx.URL(said[-1]).copy_with(path="/overview.json", query=None)).json()
+        stages = [stage for pipeline in found["status"]["pipelines"] for stage in pipeline["stages"]]
+        assert [stage["states"] for stage in stages] == [{"done": 1}] * 5
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(STUCK_SECONDS)
+    finally:
+        stuck.cancel()
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
 @pytest.mark.req("S5", "S6")

@@ -28,14 +28,16 @@ PAGE = (ROOT / "docs" / "guide" / "web-apps.md").read_text(encoding="utf-8")
 STUCK_SECONDS = 90.0
 
 
-def write_program(folder: Path, name: str) -> None:
+def write_program(folder: Path, name: str, page: str = PAGE) -> None:
     """The block that begins with this name, unchanged."""
-    [block] = re.findall(rf"^```python\n(# {re.escape(name)}\n.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    [block] = re.findall(rf"^```python\n(# {re.escape(name)}\n.*?)^```$", page, re.DOTALL | re.MULTILINE)
     (folder / name).write_text(block, encoding="utf-8")
 
 
 @contextmanager
-def serving(folder: Path, command: list[str], environment: dict[str, str]) -> Iterator[httpx.Client]:
+def serving(
+    folder: Path, command: list[str], environment: dict[str, str], ready: str = "/status"
+) -> Iterator[httpx.Client]:
     """A server on the loopback device, ended as an operator ends it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -56,7 +58,7 @@ def serving(folder: Path, command: list[str], environment: dict[str, str]) -> It
     def answers() -> bool:
         assert process.poll() is None, log.read_text()
         try:
-            return client.get("/status").status_code == 200
+            return client.get(ready).status_code < 400
         except httpx.ConnectError:
             return False
 

@@ -20,13 +20,14 @@ STYLE = """
 
 
 def drawing(width: int, height: int, title: str, shapes: Iterable[str]) -> str:
+    head = '<marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
             f"<title>{escape(title)}</title>",
             f"<style>{STYLE}</style>",
-            '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
-            '<path class="head" d="M0 0L8 4L0 8z"/></marker></defs>',
+            f'<defs>{head}<path class="head" d="M0 0L8 4L0 8z"/></marker></defs>',
             f'<rect class="paper" x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="8"/>',
             *shapes,
             "</svg>\n",

@@ -15,7 +15,7 @@ from holdfast.program_file import load
 @click.command(short_help="Look for items in sources, now.")
 @click.argument("file", type=options.text)
 @click.argument("sources", nargs=-1, metavar="[SOURCE]...", type=options.text)
-@options.common(file=True)
+@options.common(file=True, log_format=True)
 def discover(file: str, sources: tuple[str, ...], store: str | None, as_json: bool) -> None:
     """Look for items in the sources of FILE, or in the named ones only. Exit code 3: some of them failed."""
     found = load(file, store)

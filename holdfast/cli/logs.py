@@ -9,6 +9,7 @@ from typing import TextIO
 
 from holdfast.app import created_log
 from holdfast.model.logs import CleanRecords, printable
+from holdfast.telemetry.logs import JsonLines
 
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 
@@ -38,13 +39,18 @@ class _OneLine(logging.Formatter):
         return printable(super().format(record))
 
 
-def set_up(verbosity: int) -> None:
+#: How lines can look.
+FORMATS = ("console", "json")
+
+
+def set_up(verbosity: int, form: str) -> None:
     """Log to stderr: warnings and new stores, with 1 what holdfast does, with 2 everything of it and what others do."""
     root = logging.getLogger()
     for handler in [one for one in root.handlers if isinstance(one, _ToStderr)]:
         root.removeHandler(handler)
     handler = _ToStderr()
-    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    lines = JsonLines() if form == "json" else _OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(lines)
     handler.addFilter(CleanRecords())
     root.addHandler(handler)
     level = _LEVELS[min(verbosity, 2)]

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import SOME_FAILED, SOME_LEFT, note_verbose, options
-from holdfast.cli.logs import set_up
+from holdfast.cli import SOME_FAILED, SOME_LEFT, options
 from holdfast.errors import DefinitionError, StoreBroken, StoreUnavailable
 from holdfast.program_file import all_of, load_module
 
@@ -16,24 +15,10 @@ if TYPE_CHECKING:
     from holdfast.adopt.loop.loop import Loop
 
 
-def _start_logging(ctx: click.Context, param: click.Parameter, value: int) -> int:
-    note_verbose(ctx, param, value)
-    set_up(1 + ctx.meta["holdfast.verbose"])
-    return value
-
-
 @click.command("loop", short_help="Run a loop over your own table.")
 @click.argument("loop", metavar="MODULE:OBJECT", type=options.text)
 @click.option("--drain", is_flag=True, help="Exit when no work is left.")
-@click.option(
-    "-v",
-    "--verbose",
-    count=True,
-    expose_value=False,
-    callback=_start_logging,
-    is_eager=True,
-    help="Log more to stderr.",
-)
+@options.logs(1, formats=True)
 def loop(loop: str, drain: bool) -> None:
     """Run the Loop that MODULE:OBJECT names until stopped.
 

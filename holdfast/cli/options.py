@@ -13,11 +13,14 @@ import click
 from holdfast.app import DEFAULT_URL, URL_VARIABLE, Holdfast
 from holdfast.blobs import BLOBS_VARIABLE
 from holdfast.cli import note_verbose
-from holdfast.cli.logs import set_up
+from holdfast.cli.logs import FORMATS, set_up
 from holdfast.errors import StoreBroken, UsageError
 from holdfast.model.durations import seconds
 from holdfast.model.stage import PipelineSpec
 from holdfast.worker import Settings
+
+#: Where the context of a command has what --log-format said.
+LOG_FORMAT = "holdfast.log_format"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Decorator = Callable[[Function], Function]
@@ -37,30 +40,55 @@ def address(given: str | None) -> str:
     return given or text(os.environ.get(URL_VARIABLE, "")) or DEFAULT_URL
 
 
-def _start_logging(default: int) -> Callable[[click.Context, click.Parameter, int], int]:
-    def callback(ctx: click.Context, param: click.Parameter, value: int) -> int:
+def logs(level: int, *, formats: bool) -> Callable[[Function], Function]:
+    """-v and, with `formats`, --log-format. `level` is how much is logged without -v: 0 warnings, 1 what a command does."""
+
+    def start(ctx: click.Context) -> None:
+        # Called for each of the options, in any order: the last call knows both.
+        set_up(level + ctx.meta.get("holdfast.verbose", 0), ctx.meta.get(LOG_FORMAT, FORMATS[0]))
+
+    def note_more(ctx: click.Context, param: click.Parameter, value: int) -> int:
         note_verbose(ctx, param, value)
-        set_up(default + ctx.meta["holdfast.verbose"])
+        start(ctx)
         return value
 
-    return callback
+    def note_format(ctx: click.Context, param: click.Parameter, value: str) -> str:
+        ctx.meta[LOG_FORMAT] = value
+        start(ctx)
+        return value
+
+    more = click.option(
+        "-v",
+        "--verbose",
+        count=True,
+        expose_value=False,
+        callback=note_more,
+        is_eager=True,
+        help="Log more to stderr; give it twice to log everything.",
+    )
+    form = click.option(
+        "--log-format",
+        type=click.Choice(FORMATS),
+        default=FORMATS[0],
+        show_default=True,
+        expose_value=False,
+        callback=note_format,
+        is_eager=True,
+        help="How lines of the log look.",
+    )
+    return together(form, more) if formats else more
 
 
-def common(*, json: bool = True, level: int = 0, file: bool = False) -> Callable[[Function], Function]:
-    """--store, --json and -v. `level` is how much this command logs unless told otherwise: 0 warnings, 1 what it does;
-    `file` says that the command has a FILE, which may name a store."""
+def common(
+    *, json: bool = True, level: int = 0, file: bool = False, log_format: bool = False
+) -> Callable[[Function], Function]:
+    """--store, --json and -v; for commands that run user code, or until stopped, also --log-format. `level` is how much this
+    command logs unless told otherwise: 0 warnings, 1 what it does; `file` says that the command has a FILE, which may name a
+    store."""
     otherwise = f"{'what FILE names, then ' if file else ''}${URL_VARIABLE}, then {DEFAULT_URL}"
 
     def decorate(function: Function) -> Function:
-        function = click.option(
-            "-v",
-            "--verbose",
-            count=True,
-            expose_value=False,
-            callback=_start_logging(level),
-            is_eager=True,
-            help="Log more to stderr; give it twice to log everything.",
-        )(function)
+        function = logs(level, formats=log_format)(function)
         if json:
             function = click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
         return click.option(

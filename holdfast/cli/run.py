@@ -32,7 +32,7 @@ from holdfast.program_file import load
 @click.option("--one-at-a-time", is_flag=True, help="Do nothing, with exit code 7, if another such run is at work.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing unless something went wrong.")
 @click.option("--progress-seconds", type=options.text, default="5s", hidden=True)
-@options.common(file=True)
+@options.common(file=True, log_format=True)
 def run(
     file: str,
     store: str | None,

@@ -47,7 +47,7 @@ SHORTEST_TOKEN = 16
 )
 @click.option("--no-token", is_flag=True, help="Ask for none: every user of this machine may read and act.")
 @click.option("--read-only", is_flag=True, help="Show everything, change nothing.")
-@options.common(json=False, level=0, file=True)
+@options.common(json=False, level=0, file=True, log_format=True)
 def ui(
     file: str | None,
     host: str,

@@ -37,7 +37,7 @@ STORE_VARIABLE = "HOLDFAST_SUPERVISED_STORE"
 @click.option("--ready-fd", type=int, hidden=True, help="Write a byte here once the work has begun.")
 @click.option("--supervised-by", type=int, hidden=True, help="Stop when this is no longer the parent process.")
 @click.option("--reports", is_flag=True, hidden=True, help="Report counts and health there, too.")
-@options.common(json=False, level=1, file=True)
+@options.common(json=False, level=1, file=True, log_format=True)
 def worker(
     file: str,
     store: str | None,
@@ -148,7 +148,8 @@ def _child(file: str, given: dict[str, Any], place: int, *, reports: bool) -> Ca
     """The command of one child, as a function of where it tells that it is ready."""
     name = f"{given['name']}-{place + 1}" if given["name"] else ""
     words = {**given, "name": name}
-    verbose = ["-v"] * int(click.get_current_context().meta.get("holdfast.verbose", 0))
+    said = click.get_current_context().meta
+    logs = [f"--log-format={said[options.LOG_FORMAT]}", *["-v"] * int(said.get("holdfast.verbose", 0))]
     fixed = [f"--{option}={value}" for option, value in words.items() if value != ""]
 
     def command(ready_fd: int) -> list[str]:
@@ -158,7 +159,7 @@ def _child(file: str, given: dict[str, Any], place: int, *, reports: bool) -> Ca
             "holdfast",
             "worker",
             *fixed,
-            *verbose,
+            *logs,
             f"--ready-fd={ready_fd}",
             f"--supervised-by={os.getpid()}",
             *["--reports"] * reports,

@@ -9,6 +9,7 @@ from typing import Any, Unpack
 from holdfast.errors import UsageError
 from holdfast.model.item import Item
 from holdfast.model.logs import logger
+from holdfast.telemetry.attributes import BATCH_SIZE, Attributes, of_stage
 from holdfast.worker.context import Context
 from holdfast.worker.once import Once
 from holdfast.worker.provider_call import CallOptions, CallWith, ProviderCall
@@ -76,6 +77,12 @@ class BatchContext:
         parts = [one._sub_step(terms) for one in contexts]
         its = dict(zip(parts, items, strict=True))
         return self._first._run(Once(self._first._around, self._first._spec, terms, parts, its).steps())
+
+    def _about(self) -> Attributes:
+        """What spans and log records say about the attempts of this batch."""
+        first = self._first
+        stage = of_stage(first.item.pipeline, first._spec.name, first._spec.version, first._around.worker_name)
+        return {**stage, BATCH_SIZE: len(self.items)}
 
     def idempotency_key(self, name: str, items: Sequence[Item[Any]]) -> str:
         """An idempotency key for a provider: the same whenever a call is made for these items in this order."""

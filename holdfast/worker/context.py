@@ -30,6 +30,7 @@ from holdfast.model.stage import Batch, Stage, StageSpec, stage_name
 from holdfast.model.user_event import MOST_PER_ATTEMPT, UserEvent
 from holdfast.providers.pauses import used_up_for
 from holdfast.runtime.process_identity import Lineage
+from holdfast.telemetry.attributes import Attributes, of_attempt, of_stage
 from holdfast.worker import undeclared_reads as undeclared
 from holdfast.worker.item_log import ItemLog
 from holdfast.worker.once import Once, forget
@@ -296,10 +297,7 @@ class Context(msgspec.Struct, eq=False):
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger whose lines name the item, the stage and the attempt."""
-        return ItemLog(
-            logger(f"holdfast.stage.{self.item.pipeline}.{self._spec.name}"),
-            {"item": self.item.key, "stage": self._spec.name, "attempt": self.attempt},
-        )
+        return ItemLog(logger(f"holdfast.stage.{self.item.pipeline}.{self._spec.name}"), self._about)
 
     def close(self) -> None:
         self._open = False
@@ -314,6 +312,11 @@ class Context(msgspec.Struct, eq=False):
         said, after = self._say(), used_up_for(headers)
         if after is not None and (asked := microseconds(min(after, COOL_MOST_SECONDS))) > (said.cool_us or 0):
             said.cool_us, said.cool_resource, said.cool_pauses_stage = asked, resource, pauses_stage
+
+    def _about(self) -> Attributes:
+        """What spans and log records say about this attempt."""
+        stage = of_stage(self.item.pipeline, self._spec.name, self._spec.version, self._around.worker_name)
+        return {**stage, **of_attempt(self.item.key, self.attempt, self._lease.id)}
 
     @property
     def _where(self) -> str:

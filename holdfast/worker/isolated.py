@@ -111,6 +111,7 @@ class StageChild:
     _another_store: Callable[[], Store]
     pipeline: Callable[[str], PipelineSpec | None]
     blobs: Blobs
+    worker_name: str
 
     stopping = False
 

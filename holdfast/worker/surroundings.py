@@ -17,6 +17,9 @@ class Surroundings(Protocol):
         ...
 
     @property
+    def worker_name(self) -> str: ...
+
+    @property
     def stopping(self) -> bool: ...
 
     @property

@@ -38,6 +38,7 @@ from holdfast.signals import caught
 from holdfast.store import Limits, Store
 from holdfast.store.store import new_identity
 from holdfast.telemetry.health import Health
+from holdfast.telemetry.logs import name_attempts
 from holdfast.telemetry.metrics import Metrics
 from holdfast.version import VERSION
 from holdfast.worker.background import upkeep
@@ -94,6 +95,7 @@ class Worker:
         self._make_services = tuple(services)
         self.blobs = blobs or NoBlobs()
         self._stop_requests = 0
+        self.worker_name = ""
         #: The signal that stopped it, if one did.
         self.stopped_by: int | None = None
         self._wake_up = threading.Event()
@@ -183,7 +185,7 @@ class Worker:
                 if on_signal is not None:
                     on_signal()
 
-        with caught(asked, signals), set_for_work():
+        with caught(asked, signals), set_for_work(), name_attempts():
             try:
                 self._live(until_drained, on_tick, tick_seconds)
             finally:
@@ -219,12 +221,18 @@ class Worker:
                 "shown, and retries that others have asked for, do",
                 spoken(behind / 1e6),
             )
+        self.worker_name = printable(self.settings.name)[:LONGEST_NAME] or f"{socket.gethostname()}-{os.getpid()}"
         # A child must not inherit an open SQLite file: it would trust locks that it does not hold.
         self._store.close()
         self._reader.close()
         server = ForkServer.forked(
             lambda line: StageChild(
-                line, self._offer, lambda: self._store.another(self._writer_limits), self.pipeline, self.blobs
+                line,
+                self._offer,
+                lambda: self._store.another(self._writer_limits),
+                self.pipeline,
+                self.blobs,
+                self.worker_name,
             ).run()
         )
         self._hand = InHand(self.settings.concurrency)
@@ -406,9 +414,8 @@ class Worker:
         self._committer.hand_back(waiting + self._orders.set_aside_now())
 
     def _new_identity(self) -> Identity:
-        name = printable(self.settings.name)[:LONGEST_NAME] or f"{socket.gethostname()}-{os.getpid()}"
         lease_us = round(self.settings.lease_seconds * 1e6)
-        return Identity(new_identity(), name, machine.this_host(), machine.this_process(), lease_us)
+        return Identity(new_identity(), self.worker_name, machine.this_host(), machine.this_process(), lease_us)
 
     def _facts(self) -> dict[str, Any]:
         done = {str(state): n for state, n in self._committer.done.items() if n}

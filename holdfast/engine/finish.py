@@ -7,6 +7,7 @@ written.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -270,23 +271,20 @@ def _count_times(
     tx: Transaction, stage: int, state: State, version: str, type_: str | None, times: Sequence[int]
 ) -> None:
     """Count attempts that ended in this state, in buckets by how long they took."""
-    buckets: dict[int, list[int]] = {}
-    for took_us in times:
-        number = bucket(took_us)
-        if number in buckets:
-            buckets[number].append(took_us)
-        else:
-            buckets[number] = [took_us]
+    # Of many quick attempts most took equally long.
+    buckets: dict[int, list[tuple[int, int]]] = {}
+    for took_us, n in Counter(times).items():
+        buckets.setdefault(bucket(took_us), []).append((took_us, n))
     for number, took in buckets.items():
         tx.count(
             stage,
             state,
-            len(took),
+            sum(n for _, n in took),
             version=version,
             type=type_,
             bucket=number,
-            took_us=sum(took),
-            most_us=max(took),
+            took_us=sum(took_us * n for took_us, n in took),
+            most_us=max(took_us for took_us, _ in took),
         )
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
+from importlib.util import find_spec
 from typing import Any
 
 import kubernetes_validate
 import pytest
 
-from tests.support.recipes import DEPLOY, containers, given, longest_stop, manifests
+from tests.support.recipes import DEPLOY, ROOT, containers, given, longest_stop, manifests
 
 #: Of other makers: no schema is at hand.
 CUSTOM = "keda.sh/v1alpha1"
@@ -116,4 +119,11 @@ def test_keda_scales_the_workers_with_the_address_that_they_have():
     assert trigger["type"] == "postgresql"
     assert trigger["metadata"]["connectionFromEnv"] in [env["name"] for env in container["env"]]
     assert (scaled["minReplicaCount"], trigger["metadata"]["activationTargetQueryValue"]) == (0, "0")
-    assert "SELECT" in trigger["metadata"]["query"]
+
+
+@pytest.mark.req("P18", "P19")
+@pytest.mark.skipif(find_spec("holdfast.store.autoscaling") is None, reason="holdfast sql keda is not there yet")
+def test_keda_asks_what_holdfast_prints_for_it():
+    words = [sys.executable, "-m", "holdfast", "sql", "keda", "--store", "postgresql://worker@db.example.com/books"]
+    printed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert found("ScaledObject")["spec"]["triggers"][0]["metadata"]["query"] == printed.strip()

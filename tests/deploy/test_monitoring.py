@@ -19,7 +19,7 @@ from tools.board import board
 
 HISTOGRAM, OTHER = "histogram", "other"
 STAGE = {"pipeline", "stage"}
-#: Every metric with its kind and labels. The integrator replaces this by the list of `holdfast.telemetry`.
+#: Every metric with its kind and labels, until `holdfast.telemetry.metrics_table` is there to be asked.
 METRICS: dict[str, tuple[str, set[str]]] = {
     "holdfast_stages": (OTHER, STAGE | {"state"}),
     "holdfast_due_age_seconds": (OTHER, STAGE),

@@ -7,6 +7,8 @@ import re
 import shutil
 import subprocess
 from collections import Counter
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -94,6 +96,14 @@ def test_every_metric_and_label_that_is_asked_for_exists(place: str, expression:
     selected = set(re.findall(r"[{,]\s*(\w+)\s*(?:=~|!=|!~|=)", expression))
     assert selected - set.union(*(SERIES[name] for name in found)) == set()
     assert labels_in(expression) - selected - known == set()
+
+
+@pytest.mark.skipif(find_spec("holdfast.telemetry") is None, reason="holdfast.telemetry is not there yet")
+def test_the_metrics_are_those_of_the_code():
+    table = import_module("holdfast.telemetry.metrics_table")
+    metrics = (*table.OF_WORKERS, *table.OF_STORE)
+    kinds = {one.name: (HISTOGRAM if one.kind == HISTOGRAM else OTHER, set(one.labels)) for one in metrics}
+    assert kinds == METRICS
 
 
 @pytest.mark.req("P18")

@@ -20,7 +20,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.model.durations import seconds
-from tests.support.recipes import AWAITED_EXTRAS, DEPLOY, ROOT, compose, documents, longest_stop, without_awaited
+from tests.support.recipes import DEPLOY, ROOT, compose, documents, longest_stop
 from tests.support.waiting import wait_for
 
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
@@ -55,7 +55,7 @@ def test_the_image_does_not_run_as_root_and_is_asked_for_its_health():
 def test_the_image_installs_extras_that_exist():
     [extras] = re.findall(r"\*\.whl\)\[([\w,]+)\]", DOCKERFILE)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert set(extras.split(",")) - set(AWAITED_EXTRAS) <= set(project["optional-dependencies"])
+    assert set(extras.split(",")) <= set(project["optional-dependencies"])
 
 
 def test_docker_is_sent_what_the_image_copies_and_nothing_else():
@@ -132,7 +132,7 @@ class Composed:
         self.running: list[subprocess.Popen[bytes]] = []
 
     def start(self, words: list[str]) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "holdfast", *without_awaited(words)]
+        command = [sys.executable, "-m", "holdfast", *words]
         with (self._folder / f"{len(self.running)}-{words[0]}.log").open("wb") as said:
             process = subprocess.Popen(command, cwd=DEPLOY, env=self._environment, stdout=said, stderr=said)
         self.running.append(process)

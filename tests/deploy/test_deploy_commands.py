@@ -8,16 +8,14 @@ import click
 import pytest
 
 from tests.docs.test_guides import check
-from tests.support.recipes import AWAITED_COMMANDS, commands, without_awaited
+from tests.support.recipes import commands
 
 
 @pytest.mark.req("P19")
 @pytest.mark.parametrize(("place", "words"), commands(), ids=[place for place, _ in commands()])
 def test_every_command_in_deploy_exists_with_its_options(place: str, words: list[str]):
-    if words[0] in AWAITED_COMMANDS:
-        pytest.skip(f"holdfast {words[0]} is not there yet")
     try:
-        check(without_awaited(words))
+        check(words)
     except (click.ClickException, AssertionError) as error:
         pytest.fail(f"{place}: holdfast {shlex.join(words)}: {error}")
 

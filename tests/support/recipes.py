@@ -10,16 +10,10 @@ from typing import Any
 import yaml
 
 from holdfast.model.durations import seconds
-from tests.docs.test_guides import check
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
-
-#: What the change that brings metrics adds. These lists, and what uses them, go with the merge of the two.
-AWAITED_OPTIONS = ("--metrics-port", "--health-port", "--monitoring-host")
-AWAITED_COMMANDS = ("metrics",)
-AWAITED_EXTRAS = ("metrics",)
 
 
 def unit_settings(file: Path) -> dict[str, list[str]]:
@@ -85,21 +79,3 @@ def longest_stop(words: list[str]) -> float:
         return 5.0
     # What a supervisor adds before it kills.
     return seconds(given(words, "--grace")) + (20.0 if "--processes" in words else 0.0)
-
-
-def without_awaited(words: list[str]) -> list[str]:
-    """The words without those options that are not there yet."""
-    left = list(words)
-    for option in AWAITED_OPTIONS:
-        if option in left and not _exists([words[0], option, "1"]):
-            at = left.index(option)
-            del left[at : at + 2]
-    return left
-
-
-def _exists(words: list[str]) -> bool:
-    try:
-        check(words)
-    except Exception:
-        return False
-    return True

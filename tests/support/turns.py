@@ -3,7 +3,7 @@
 Half an hour of real processes and real kills on both databases is for `make testall`. So is every parameter of tests with
 long lists, on both: of such a test, every other parameter is run on the one database and the rest on the other. A few tests
 are run every other day, and so is each file of tests of the examples and of the crash test, and each parameter of tests that
-kill, and of tests with wrong engines.
+kill, of tests with wrong engines, and of tests of workers and of providers' errors with long lists.
 All other tests run on both, always.
 """
 
@@ -46,17 +46,24 @@ ABOVE = (
     "tests/worker/",
 )
 ONE_BY_ONE = SLOW + ABOVE
-#: Tests of many cases.
+#: So many parameters are a long list.
+LONG_LIST = 3
+#: Tests of which each parameter, where there is a long list of them, is run on one of the two databases.
 WHOLE = (
-    "tests/engine/test_claim_within_limits.py",
+    "tests/answers/",
+    "tests/engine/",
     "tests/legacy/test_importing.py",
-    "tests/engine/test_pages.py",
-    "tests/engine/test_settle_resources.py",
-    "tests/engine/test_tune.py",
+    "tests/sources/",
+    "tests/store/",
 )
 #: Long tests of what other tests prove, too: one half of them on one day, the other half on the next.
 SELDOM = (
+    "tests/crash/test_paid_calls.py::test_many_kills_at_random_points_",
     "tests/crash/test_pooler.py::test_a_part_of_the_tests_",
+    "tests/crash/test_postgres_server.py::test_two_workers_share_the_work_",
+    "tests/crash/test_process_claim.py::test_eight_processes_",
+    "tests/docs/test_benchmarks.py::test_the_benchmark_measures_",
+    "tests/docs/test_benchmarks.py::test_where_the_time_",
     "tests/docs/test_example_readmes.py::test_",
     "tests/docs/test_wheel.py::test_the_wheel_and_what_it_asks_for_",
     "tests/examples/test_demos.py::test_the_demo_",
@@ -73,6 +80,8 @@ BY_FILE = (
 )
 #: Tests of which one half of the parameters is run on one day, the other half on the next.
 HALVED = ("tests/crash/", "tests/mutants/")
+#: The same where there is a long list of them.
+THINNED = ("tests/providers/test_with_real_clients.py::test_an_error_means_", "tests/worker/")
 DATABASES = ("sqlite", "postgres")
 VARIABLE = "HOLDFAST_TURN"
 
@@ -117,7 +126,7 @@ def waiting(items: Sequence[pytest.Item]) -> set[pytest.Item]:
             number = zlib.crc32(same.encode())
         else:
             numbers = others[item.nodeid.partition("[")[0]]
-            if len(numbers) < 2:
+            if len(numbers) < LONG_LIST:
                 continue
             number = numbers[_elsewhere(item, database)]
         if (number + turn) % 2 != DATABASES.index(database):
@@ -137,9 +146,12 @@ def _days(items: Sequence[pytest.Item]) -> dict[str, int]:
             tests[same] = None
         elif item.nodeid.startswith(BY_FILE):
             by_file[same] = files.setdefault(item.nodeid.partition("::")[0], len(files))
-        elif item.nodeid.startswith(HALVED):
+        elif item.nodeid.startswith(HALVED + THINNED):
             parameters[test][same] = None
-    lists = [list(tests), *(list(one) for one in parameters.values() if len(one) > 1)]
+    lists = [list(tests)]
+    for test, one in parameters.items():
+        if len(one) >= (2 if test.startswith(HALVED) else LONG_LIST):
+            lists.append(list(one))
     return by_file | {same: number for one in lists for number, same in enumerate(one)}
 
 

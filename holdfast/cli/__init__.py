@@ -58,6 +58,7 @@ COMMANDS = {
     "import-legacy": ("legacy", "Import items from the database of an earlier program."),
     "prune": ("prune", "Delete old events, items that ended long ago, and unreferenced blobs."),
     "db": ("database", "Manage the database: upgrade, check, grants."),
+    "sql": ("sql", "Print queries for other programs."),
     "ui": ("ui", "Serve the dashboard."),
     "metrics": ("metrics", "The state of the store for a Prometheus."),
     "top": ("top", "Watch pipelines, money and workers live, and steer them by keys."),

@@ -36,6 +36,11 @@ def read_url(url: str) -> tuple[str, str, str]:
     return _joined(parts._replace(query=rest)), schema, f"postgresql://{user}{place}{parts.path}"
 
 
+def quoted(name: str) -> str:
+    """A name as SQL has it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def with_database(url: str, name: str) -> str:
     """The address of another database on the same server."""
     return _joined(_split(url)._replace(path=f"/{name}"))

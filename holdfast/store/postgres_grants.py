@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.store.postgres_address import read_url
+from holdfast.store.postgres_address import quoted, read_url
 
 
 def grants(url: str, workers: Iterable[str], readers: Iterable[str]) -> list[str]:
     """The statements by which the owner of the tables lets roles work with them, or only read them. Creating and changing
     tables is left to the owner."""
-    schema = _quoted(read_url(url)[1])
+    schema = quoted(read_url(url)[1])
     written = []
     for rights, roles in (("SELECT, INSERT, UPDATE, DELETE", workers), ("SELECT", readers)):
-        for role in map(_quoted, roles):
+        for role in map(quoted, roles):
             written += [
                 f"GRANT USAGE ON SCHEMA {schema} TO {role};",
                 f"GRANT {rights} ON ALL TABLES IN SCHEMA {schema} TO {role};",
                 f"ALTER DEFAULT PRIVILEGES IN SCHEMA {schema} GRANT {rights} ON TABLES TO {role};",
             ]
     return written
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -35,6 +35,7 @@ from holdfast.store import Store, Transaction
 from tests.support.crowd import TWENTY, Crowd
 from tests.support.effort import effort
 from tests.support.harness import App
+from tests.support.steps import ask
 
 pytestmark = pytest.mark.req("J6", "V14")
 
@@ -106,6 +107,9 @@ def questions(crowd: Crowd) -> dict[str, Question]:
         "workers": reads.workers,
         "limits": limits.limits,
         "gauges for monitoring": gauges.gauges,
+        "what needs a worker": lambda tx: ask(
+            tx, "SELECT SUM(n) FROM holdfast_demand WHERE due_at <= :soon", soon=tx.now + 60_000_000
+        ),
         "what is stale": what_is_stale,
         "costs": lambda tx: costs.costs(tx, ("pipeline", "stage"), pipeline=None, since=None),
         "costs by model and day": lambda tx: costs.costs(tx, ("model", "day"), pipeline="p", since=None),

@@ -341,6 +341,36 @@ SELECT p.name AS pipeline, i.key, s.name AS stage, o.state, o.attempts, o.versio
 FROM holdfast_outcomes o JOIN holdfast_items i ON i.id = o.item JOIN holdfast_stages s ON s.id = o.stage
 JOIN holdfast_pipelines p ON p.id = s.pipeline;
 
+-- What needs a worker, and from when on, for those who start and stop workers by need: how many, and the time in microseconds;
+-- NULL if it waits for a person. From counts and indexes alone: SQLite finds a minimum by an index only where it stands alone.
+-- Work that a limit or a guard holds back is in it: a worker has to see when that ends. Of events, those that workers leave when
+-- they come and go are no reason to start one.
+CREATE VIEW holdfast_demand AS
+SELECT CASE c.state WHEN 'pending' THEN 'waiting' ELSE 'running' END AS need, p.name AS pipeline, s.name AS stage, c.n,
+       CASE WHEN c.state = 'in_progress' THEN 0
+            WHEN (p.paused = 1 AND p.retry_after IS NULL) OR (s.paused = 1 AND s.retry_after IS NULL) THEN NULL
+            WHEN p.paused = 1 AND s.paused = 1 AND s.retry_after > p.retry_after THEN s.retry_after
+            WHEN p.paused = 1 THEN p.retry_after
+            WHEN s.paused = 1 THEN s.retry_after
+            ELSE 0 END AS due_at
+FROM (SELECT x.stage, x.state, CAST(SUM(x.n) AS BIGINT) AS n FROM holdfast_counts x
+      WHERE x.state IN ('pending', 'in_progress') GROUP BY x.stage, x.state) AS c
+JOIN holdfast_stages s ON s.id = c.stage JOIN holdfast_pipelines p ON p.id = s.pipeline
+WHERE c.n > 0 AND (s.active = 1 OR c.state = 'in_progress')
+UNION ALL SELECT 'retry', NULL, NULL, 1, (SELECT MIN(d.due_at) FROM holdfast_delayed d)
+UNION ALL SELECT 'backfill', p.name, s.name, 1, 0 FROM holdfast_stages s JOIN holdfast_pipelines p ON p.id = s.pipeline
+WHERE s.active = 1 AND (s.backfill_next IS NOT NULL OR s.hold_next IS NOT NULL)
+UNION ALL SELECT 'version', p.name, s.name, 1, 0 FROM holdfast_stages s JOIN holdfast_pipelines p ON p.id = s.pipeline
+WHERE s.active = 1 AND EXISTS (SELECT 1 FROM holdfast_holds h WHERE h.stage = s.id AND h.kind = 'version')
+UNION ALL SELECT 'source', p.name, NULL, 1, x.due_at FROM holdfast_sources x JOIN holdfast_pipelines p ON p.id = x.pipeline
+WHERE x.active = 1
+UNION ALL SELECT 'delivery', NULL, NULL, 1, (SELECT MIN(d.due_at) FROM holdfast_deliveries d)
+UNION ALL SELECT 'action', NULL, NULL, 1, (SELECT MIN(a.touched_at) FROM holdfast_actions a WHERE a.state = 'open')
+UNION ALL SELECT 'alert', NULL, NULL, 1, MIN(e.at) FROM (
+    SELECT y.at, y.event FROM holdfast_events y WHERE y.id > (SELECT MAX(a.looked_until) FROM holdfast_alerts a)
+    ORDER BY y.id LIMIT 100) AS e
+WHERE e.event NOT IN ('worker_started', 'worker_stopped', 'alert_told', 'alert_given_up');
+
 -- Changes of a finished stage that no lease tells of, with the newest lease of that moment; stage 0 for a change of the item's
 -- data. An export that goes on from an earlier one reads it. On PostgreSQL each row names its transaction, so nothing is kept.
 {on_sqlite}CREATE TABLE holdfast_amended (item BIGINT NOT NULL, stage BIGINT NOT NULL, lease BIGINT NOT NULL, PRIMARY KEY (item, stage)) WITHOUT ROWID;

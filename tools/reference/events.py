@@ -11,7 +11,7 @@ def page() -> str:
     lines = head(
         "Events",
         """What the log records. `holdfast events` reads it, `holdfast show KEY` shows the events and outcomes of an item as
-        one history, and [alerts](../guide/alerts.md) name them in rules. Routine attempts leave no event: their outcome is
+        one history, and [alerts](../guide/alerts.md) name them in rules. Routine attempts leave no event; their outcome is
         the record. Handlers may record [events of their own](../guide/handlers.md#events-of-your-own).""",
         "The third column is the state of the stage afterwards, where an event is about the stage of an item.",
     )

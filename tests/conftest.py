@@ -6,6 +6,7 @@ import gc
 import os
 import secrets
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,9 @@ LONG = (*turns.SLOW, "tests/docs/", "tests/store/test_upgrade_beside_old_worker.
 def pytest_configure(config: pytest.Config) -> None:
     """One PostgreSQL for the whole run, started before the processes that share it; or the one that SERVER names."""
     keep_in_memory()
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        # As in the foreground of a shell, also where the tests run in the background of one.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     groups.make_place(config)
     if not os.environ.get(SERVER) and not config.option.collectonly:
         cluster = Cluster()

@@ -93,7 +93,7 @@ def read_options() -> tuple[argparse.Namespace, Options]:
     parser.add_argument("workloads", nargs="*", metavar="W", help=f"which workloads: {' '.join(names)} (all)")
     parser.add_argument("--quick", action="store_true", help="small numbers: a look, not a measurement")
     parser.add_argument(
-        "--full", action="store_true", help="W5 and W8 up to 10 million items: hours, tens of gigabytes"
+        "--full", action="store_true", help="W5, W8 and W11 up to 10 million items: hours, tens of gigabytes"
     )
     parser.add_argument("--only", choices=("sqlite", "postgres"), help="measure one database")
     parser.add_argument("--ours", action="store_true", help="leave out the raw loops: quicker where stores are filled")
@@ -101,13 +101,14 @@ def read_options() -> tuple[argparse.Namespace, Options]:
     parser.add_argument("--items", type=int, help="items of W1 and W2 (20,000; with --quick 2,000)")
     parser.add_argument("--rounds", type=int, help="rounds (3; with --quick 1)")
     parser.add_argument(
-        "--sizes", type=int, nargs="+", metavar="N", help="how many items W5, W8 and W10 have, fewest first"
+        "--sizes", type=int, nargs="+", metavar="N", help="how many items W5, W8, W10 and W11 have, fewest first"
     )
     parser.add_argument("--lease", type=float, default=2.0, metavar="S", help="lease of W6 in seconds (2)")
     parser.add_argument(
         "--patience", type=float, default=1800.0, metavar="S", help="give up a measurement after (1800)"
     )
     parser.add_argument("--folder", type=Path, help="where to put the databases (the folder for temporary files)")
+    parser.add_argument("--kept", type=Path, help="where SQLite files filled for W11 stay, to be used again")
     parser.add_argument("--postgres", metavar="URL", help="use this server instead of starting one")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where to put JSON and SVG (benchmarks/results)")
     asked = parser.parse_args()
@@ -126,7 +127,7 @@ def read_options() -> tuple[argparse.Namespace, Options]:
     sizes = tuple(asked.sizes or (QUICK_SIZES if asked.quick else FULL_SIZES if asked.full else SIZES))
     if items < 100 or rounds < 1 or min(sizes) < 1_000 or list(sizes) != sorted(sizes):
         parser.error("items must be 100 or more, rounds 1 or more, and sizes 1,000 or more, fewest first")
-    return asked, Options(items, rounds, sizes, asked.lease, asked.patience, asked.quick)
+    return asked, Options(items, rounds, sizes, asked.lease, asked.patience, asked.quick, asked.kept)
 
 
 if __name__ == "__main__":

@@ -53,6 +53,8 @@ class Order:
     state: str = "waiting"
     #: export: the kind of file.
     format: str = ""
+    #: watch: the address of a dashboard.
+    ui: str = ""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

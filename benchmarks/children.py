@@ -118,8 +118,8 @@ def run_together(command: Sequence[str], orders: Sequence[Order], seconds: float
             child.end()
 
 
-def serve(command: Sequence[str], order: Order, seconds: float) -> Child:
-    """A worker that works until it is ended."""
+def start(command: Sequence[str], order: Order, seconds: float) -> Child:
+    """A child that has begun."""
     child = Child(command, order, seconds)
     try:
         child.hear()

@@ -75,7 +75,7 @@ ASYNC = Contender(
     "holdfast async",
     "benchmarks.ours",
     (SQLITE, POSTGRES),
-    ("W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9", "W10"),
+    ("W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9", "W10", "W11", "W12"),
     "async",
 )
 SYNC = Contender("holdfast sync", "benchmarks.ours", (SQLITE, POSTGRES), ("W2", "W3", "W4", "W6", "W9"), "sync")

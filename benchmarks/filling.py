@@ -6,14 +6,12 @@ the counts with them. So a filled store looks as if so many items had come there
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from statistics import median
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from benchmarks.board import now
 from benchmarks.child import Order
+from benchmarks.sql import Sql, opened
 from holdfast import Holdfast, Pipeline, RetryLater
 from holdfast.engine.claim import claim
 from holdfast.store import Transaction
@@ -34,16 +32,30 @@ TABLES = (
     ("events", "item"),
 )
 
+#: Columns that say when something happened.
+TIMES = ("created_at", "updated_at", "started_at", "ended_at", "at", "since")
+#: More than there are copies of a block.
+NUMBERS = 1_000_000_000
+
+
+class Block(NamedTuple):
+    """Items whose numbers follow one another, of which there are to be many."""
+
+    first: int
+    items: int = 1
+    #: How much later the next of them was added and worked on.
+    apart_us: int = 0
+
 
 def fill(order: Order) -> None:
     """Make a store of one stage with so many items that are `waiting`, `delayed`, `done` or `told` (done, with events)."""
     _one_item(order)
-    with _sql(order.url) as database:
+    with opened(order.url) as database:
         items: list[int] = [row[0] for row in database.rows(f"SELECT id FROM {database.prefix}items")]
         if len(items) != 1:
             raise SystemExit(f"a store to be filled must be empty; this one has {len(items)} items")
         for table, column in TABLES:
-            _multiply(database, table, column, items[0], order.items)
+            multiply(database, table, column, Block(items[0]), order.items)
         database.run(
             f"UPDATE {database.prefix}counts SET n = n * {order.items:d}, total_us = total_us * {order.items:d}"
         )
@@ -79,119 +91,31 @@ def _one_item(order: Order) -> None:
         worker.run(on_tick=look, tick_seconds=0.05)
 
 
-def _multiply(database: Sql, table: str, column: str, item: int, items: int) -> None:
+def multiply(database: Sql, table: str, column: str, block: Block, copies: int) -> None:
+    """Let there be so many of the rows of a block of items, each with its own items, in the order of items."""
     columns = database.columns(table)
     own_number = column != "id" and columns[0] == "id"
     copied = [name for name in columns if not (own_number and name == "id")]
-    values = {name: name for name in copied} | {column: f"{column} + i"}
+    moved = {name: f"{name} + i * {block.apart_us:d}" for name in TIMES} if block.apart_us else {}
+    values = {name: moved.get(name, name) for name in copied} | {column: f"{column} + i * {block.items:d}"}
     if table == "items":
-        values["key"] = "key || '-' || i"
+        # Of one length, so that keys have the order of items.
+        values["key"] = f"key || '-' || substr(CAST({NUMBERS:d} + i AS TEXT), 2)"
     names = ", ".join(copied)
     wanted = ", ".join(values[name] for name in copied)
-    for low in range(1, items, STEP):
-        high = min(low + STEP, items) - 1
+    # Copied first: the rows of a block are nowhere near each other in every table.
+    database.run(
+        f"CREATE TEMPORARY TABLE seed AS SELECT * FROM {database.prefix}{table} "
+        f"WHERE {column} >= {block.first:d} AND {column} < {block.first + block.items:d}"
+    )
+    step = max(1, STEP // block.items)
+    for low in range(1, copies, step):
+        high = min(low + step, copies) - 1
         database.run(
             f"INSERT INTO {database.prefix}{table} ({names}) SELECT {wanted} "
-            f"FROM {database.prefix}{table} CROSS JOIN {database.numbers(low, high)} WHERE {column} = {item:d}"
+            f"FROM {database.numbers(low, high)} CROSS JOIN seed ORDER BY i"
         )
-
-
-# The two databases ----------------------------------------------------------------------------------------------------
-
-
-class Sql(Protocol):
-    prefix: str
-
-    def run(self, statement: str) -> None: ...
-
-    def rows(self, statement: str) -> Sequence[tuple[Any, ...]]: ...
-
-    def columns(self, table: str) -> list[str]: ...
-
-    def numbers(self, low: int, high: int) -> str:
-        """A table of whole numbers, in a column named i."""
-        ...
-
-    def finish(self, tables: Sequence[str]) -> None:
-        """Leave the store as it would be after a quiet time."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class SqliteSql:
-    prefix = "holdfast_"
-
-    def __init__(self, url: str) -> None:
-        self._conn = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
-        self._conn.execute("PRAGMA synchronous = OFF")
-        self._conn.execute("PRAGMA cache_size = -200000")
-
-    def run(self, statement: str) -> None:
-        self._conn.execute(statement)
-
-    def rows(self, statement: str) -> Sequence[tuple[Any, ...]]:
-        return self._conn.execute(statement).fetchall()
-
-    def columns(self, table: str) -> list[str]:
-        return [row[1] for row in self._conn.execute(f"PRAGMA table_info({self.prefix}{table})")]
-
-    def numbers(self, low: int, high: int) -> str:
-        return (
-            f"(WITH RECURSIVE n(i) AS (SELECT {low:d} UNION ALL SELECT i + 1 FROM n WHERE i < {high:d}) "
-            "SELECT i FROM n) AS n"
-        )
-
-    def finish(self, tables: Sequence[str]) -> None:
-        self._conn.execute("PRAGMA synchronous = FULL")
-        self._conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-    def close(self) -> None:
-        self._conn.close()
-
-
-class PostgresSql:
-    prefix = ""
-
-    def __init__(self, url: str) -> None:
-        import psycopg
-
-        self._conn: Any = psycopg.connect(url, autocommit=True)
-        self._conn.execute("SET search_path = holdfast")
-
-    def run(self, statement: str) -> None:
-        self._conn.execute(statement)
-
-    def rows(self, statement: str) -> Sequence[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = self._conn.execute(statement).fetchall()
-        return found
-
-    def columns(self, table: str) -> list[str]:
-        asked = (
-            "SELECT column_name FROM information_schema.columns WHERE table_schema = 'holdfast' AND table_name = %s "
-            "ORDER BY ordinal_position"
-        )
-        return [row[0] for row in self._conn.execute(asked, (table,)).fetchall()]
-
-    def numbers(self, low: int, high: int) -> str:
-        return f"generate_series({low:d}, {high:d}) AS n(i)"
-
-    def finish(self, tables: Sequence[str]) -> None:
-        self._conn.execute("SELECT setval(pg_get_serial_sequence('items', 'id'), (SELECT max(id) FROM items))")
-        self._conn.execute(f"VACUUM ANALYZE {', '.join(tables)}")
-        self._conn.execute("CHECKPOINT")
-
-    def close(self) -> None:
-        self._conn.close()
-
-
-@contextmanager
-def _sql(url: str) -> Iterator[Sql]:
-    database: Sql = SqliteSql(url) if url.startswith("sqlite") else PostgresSql(url)
-    try:
-        yield database
-    finally:
-        database.close()
+    database.run("DROP TABLE seed")
 
 
 # Claims ---------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import filling, questions
+from benchmarks import filling, mixture, pages, questions, tabs
 from benchmarks.board import Board, now, wait_until
 from benchmarks.child import Facts, Order, cpu_seconds, main, most_memory_mb
 from benchmarks.sending import send_each
@@ -167,6 +167,17 @@ def ask(order: Order) -> Facts:
         return questions.ask(app, order.items)
 
 
+def fill_mixture(order: Order) -> Facts:
+    order.ready()
+    mixture.fill(order.url, order.items)
+    return {}
+
+
+def browse(order: Order) -> Facts:
+    order.ready()
+    return pages.measure(order.url, order.items)
+
+
 def export(order: Order) -> Facts:
     """All results, with all columns, into a file."""
     with tempfile.TemporaryDirectory(prefix="hf-export-") as folder, app_of(order) as app:
@@ -253,5 +264,8 @@ if __name__ == "__main__":
             "fill": fill,
             "ask": ask,
             "export": export,
+            "fill_mixture": fill_mixture,
+            "browse": browse,
+            "watch": tabs.watch,
         }
     )

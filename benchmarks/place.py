@@ -38,7 +38,11 @@ class Place:
 
     def serve(self, **given: Any) -> children.Child:
         """A worker that works until it is ended."""
-        return children.serve(self._command, self.order("serve", **given), self._seconds)
+        return self.start("serve", **given)
+
+    def start(self, operation: str, **given: Any) -> children.Child:
+        """Have it begun; the child says what it found when it has ended."""
+        return children.start(self._command, self.order(operation, **given), self._seconds)
 
     def board(self, items: int) -> Board:
         """A board that the orders may name by `board_file`."""

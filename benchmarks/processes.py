@@ -5,6 +5,16 @@ from __future__ import annotations
 import psutil
 
 
+def postgres_server(url: str) -> int | None:
+    """The first process of the server of a store; None if it has none."""
+    if url.startswith("sqlite"):
+        return None
+    import psycopg
+
+    with psycopg.connect(url) as conn:
+        return psutil.Process(conn.info.backend_pid).ppid()
+
+
 def family_cpu(pid: int) -> float:
     """Seconds of CPU of a process, of those it has waited for, and of those that live."""
     first = psutil.Process(pid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from benchmarks.contenders import Contender
@@ -19,12 +20,14 @@ class Options:
 
     items: int
     rounds: int
-    #: How many rows W5, W8 and W10 have, from few to very many.
+    #: How many rows W5, W8, W10 and W11 have, from few to very many.
     sizes: tuple[int, ...]
     lease_seconds: float
     #: When a measurement that does not end is given up.
     patience_seconds: float
     quick: bool = False
+    #: Where SQLite files that were filled for W11 stay, to be used again.
+    kept: Path | None = None
 
     def share(self, contender: Contender, items: int) -> int:
         """How many of the items a contender gets."""

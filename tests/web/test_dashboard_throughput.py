@@ -10,8 +10,12 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import Holdfast
+from holdfast.engine import minutes
+from holdfast.engine.layout import layout
+from holdfast.model.attempt_counts import MINUTE_US, AttemptCounts
+from holdfast.store import Transaction
 from holdfast.web import charts
-from holdfast.web.pages.throughput import MOST_CHARTS
+from holdfast.web.pages.throughput import MOST_CHARTS, OUTCOMES
 from tests.web.conftest import Web, books
 
 pytestmark = pytest.mark.req("P17")
@@ -64,6 +68,25 @@ def test_a_pipeline_of_many_stages_stays_below_a_hundred_kilobytes(url: str, ser
     assert page.text.count('<svg class="chart"') == 2 * MOST_CHARTS
     assert "7 more had attempts" in page.text
     assert len(page.content) < 100_000
+
+
+def test_stages_that_were_busy_for_two_weeks_stay_below_a_hundred_kilobytes(shelf: str, serve: Callable[..., Web]):
+    counted = AttemptCounts(
+        {name: 1000 + n for n, name in enumerate(OUTCOMES)}, {40: 1000, 60: 100}, {30: 1000, 50: 100}
+    )
+
+    def fill(tx: Transaction) -> None:
+        first = tx.now // MINUTE_US // 15 - 14 * 96
+        stages = sorted(layout(tx).stages)
+        minutes.write(tx, 0, {((first + n) * 15, stage): counted for n in range(1, 14 * 96) for stage in stages})
+
+    with Holdfast(shelf, create=False) as app:
+        app.store.write(fill)
+    for last in ("24h", "7d", "14d"):
+        page = serve(shelf).get(f"/throughput?last={last}")
+        assert page.text.count('<svg class="chart"') == 2
+        assert "1 more had attempts" in page.text
+        assert len(page.content) < 100_000
 
 
 def test_a_full_chart_is_small():

@@ -18,8 +18,8 @@ from holdfast.web.rendering import number, span
 
 LAST = Filter("last", "Last", choices=("1h", "6h", "24h", "7d", "14d"), default="1h", as_chips=True)
 
-#: So many stages have charts; more of them are too much for a page, and are a link away.
-MOST_CHARTS = 3
+#: So many stages have charts, as far as these have so many characters together: more is too much for a page, and a link away.
+MOST_CHARTS, MOST_CHARACTERS = 3, 70_000
 OUTCOMES = ("done", "skipped", "retried", "failed", "exhausted", "handed_back", "lost")
 TIMES = {"run p50": "run_p50", "run p95": "run_p95", "wait p50": "wait_p50", "wait p95": "wait_p95"}
 #: Shorter times are not told apart.
@@ -35,22 +35,36 @@ class StageCharts:
     times: Markup
     numbers: Markup
 
+    @property
+    def length(self) -> int:
+        return sum(map(len, (self.attempts, self.legend, self.times, self.numbers)))
+
 
 def ask(app: Holdfast, query: Query) -> Throughput:
     return app.throughput(query["pipeline"], stage=query["stage"], last=query["last"])
 
 
 def view(answer: Throughput, query: Query) -> Mapping[str, Any]:
-    drawn = [one for one in answer if one.attempts][:MOST_CHARTS]
+    drawn = _drawn([one for one in answer if one.attempts][:MOST_CHARTS])
     return {
         "patterns": charts.patterns(),
-        "charts": [_charts(n, one) for n, one in enumerate(drawn)],
+        "charts": drawn,
         "left_out": sum(1 for one in answer if one.attempts) - len(drawn),
         "lines": charts.legend((), TIMES),
         "said": charts.said,
         "alone": lambda one: query.link(pipeline=one.pipeline, stage=one.stage),
         "failed": lambda one: link("errors", pipeline=one.pipeline, stage=one.stage),
     }
+
+
+def _drawn(stages: Iterable[StageThroughput]) -> list[StageCharts]:
+    """The charts of these stages, or of the first of them."""
+    made: list[StageCharts] = []
+    for n, one in enumerate(stages):
+        made.append(_charts(n, one))
+        if n and sum(one.length for one in made) > MOST_CHARACTERS:
+            return made[:-1]
+    return made
 
 
 def _charts(n: int, one: StageThroughput) -> StageCharts:

@@ -56,36 +56,44 @@ class Ui:
         self._process.wait()
 
 
-def freeze_in_a_read(ui: Ui, url: str) -> None:
-    """Stop it for good while it has a transaction open: the worst moment there is."""
+def stop_in_a_read(ui: Ui, url: str, sessions: frozenset[int]) -> None:
+    """Stop it for good while it has a transaction open: the worst moment there is. `sessions` are its own, of PostgreSQL.
+
+    On SQLite it must be called while somebody writes: otherwise a reader locks nothing."""
 
     def is_reading() -> bool:
         ui.send(signal.SIGSTOP)
         wait_until(lambda: psutil.Process(ui.pid).status() == psutil.STATUS_STOPPED, STUCK_SECONDS, every=0.0005)
-        if _reads(ui.pid, url):
+        if _reads(ui.pid, url, sessions):
             return True
         ui.send(signal.SIGCONT)
         return False
 
-    if not wait_until(is_reading, STUCK_SECONDS):
+    if not wait_until(is_reading, STUCK_SECONDS, every=0.01):
         raise Failed("the dashboard was never seen in a read")
 
 
-def _reads(pid: int, url: str) -> bool:
+def sessions_of(url: str, having: str = "true") -> frozenset[int]:
+    """The sessions of holdfast at a PostgreSQL server, of which this holds."""
     if url.startswith("sqlite"):
-        try:
-            return pid in readers(Path(url.removeprefix("sqlite:///")))
-        except FileNotFoundError:  # nobody has it open
-            return False
+        return frozenset()
     import psycopg
 
     with psycopg.connect(url, autocommit=True) as conn:
-        # No worker is there yet: every session of holdfast's is the dashboard's.
-        row = conn.execute(
-            "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
-            "AND state <> 'idle'"
-        ).fetchone()
-        return bool(row and row[0])
+        rows = conn.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'holdfast' "
+            f"AND ({having})"
+        ).fetchall()
+        return frozenset(row[0] for row in rows)
+
+
+def _reads(pid: int, url: str, sessions: frozenset[int]) -> bool:
+    if not url.startswith("sqlite"):
+        return bool(sessions & sessions_of(url, "xact_start IS NOT NULL"))
+    try:
+        return pid in readers(Path(url.removeprefix("sqlite:///")))
+    except FileNotFoundError:  # nobody has it open
+        return False
 
 
 class Log:

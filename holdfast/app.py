@@ -463,9 +463,9 @@ class Holdfast:
         """A page of items; with a stage, a state (or several), an error or a group of errors, of stages of items. The next page
         is after its `cursor`.
 
-        `attempts` and `cost` are the least, `version` is that of the result, and `since` and `until` are when it was updated.
-        These look through up to 10,000 stages of items that the other filters mean: `looked_at` says how many, and what is
-        found after the `cursor` is on the next page, which may be empty."""
+        `attempts` and `cost` are the least, `version` is that of the result, and `since` and `until` are when it last changed.
+        These, and `error`, look through a part of what the other filters mean: `looked_at` says how much, and what is found
+        after the `cursor` is on the next page, which may be empty."""
         wanted, keys = [read_state(one) for one in several(state)], several(key)
         narrowed = Narrowed(
             attempts,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from benchmarks.contenders import Contender
-from benchmarks.dashboard import Ui, freeze_in_a_read, watched_log
+from benchmarks.dashboard import Ui, sessions_of, stop_in_a_read, watched_log
 from benchmarks.databases import Database
 from benchmarks.place import fresh_place
 from benchmarks.tabs import TABS
@@ -52,11 +52,12 @@ class Watching(Workload):
                 stack.enter_context(place.start("watch", ui=ui.address, board=place.board_file))
             log = stack.enter_context(watched_log(place.url))
             then = case.settings.get("then")
-            if ui is not None and then == "stop":
-                freeze_in_a_read(ui, place.url)
             before, seen = database.cpu_seconds(), sum(tabs.ends)
             spent = ui.cpu_seconds() if ui is not None else None
+            sessions = sessions_of(place.url)
             drain = stack.enter_context(place.start("drain", items=items))
+            if ui is not None and then == "stop":
+                stop_in_a_read(ui, place.url, sessions)
             if ui is not None and then == "kill":
                 ui.kill_when(lambda: sum(tabs.ends) > seen + 2 * TABS)
             found = drain.hear()

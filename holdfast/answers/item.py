@@ -53,7 +53,8 @@ class Items(Answers[ListedItem]):
 
     #: The next page begins after this; None if there is none.
     cursor: str | None = None
-    #: Of a list narrowed by attempts, version, cost or time: how many stages of items were looked at to find these.
+    #: Of a list narrowed by attempts, version, cost, time or a part of an error: how many stages of items were looked at, and
+    #: items passed over, to find these.
     looked_at: int | None = None
 
     @classmethod

@@ -66,8 +66,8 @@ def items(
     """List items in the order they were added; with any other filter than --pipeline and --key, stages of items.
 
     The end of a page says with which --after the next one begins; in JSON it is the `cursor` of the last entry. With
-    --attempts, --version, --cost, --since or --until, 10,000 stages of items are looked at: where there are more, stderr says
-    with which --after to go on.
+    --attempts, --version, --cost, --since, --until or --error, a part of the items is looked at: where there are more, stderr
+    says with which --after to go on.
     """
     with options.open_to_ask(store) as app:
         found = app.items(
@@ -87,5 +87,5 @@ def items(
         )
     print_answer(found, as_json=as_json)
     if found.cursor is not None and (found.looked_at is not None or not as_json):
-        looked = "" if found.looked_at is None else f"Looked at {found.looked_at:,} stages of items. "
+        looked = "" if found.looked_at is None else f"Looked at {found.looked_at:,} items or stages of items. "
         click.echo(f"{looked}There may be more: --after {found.cursor}", err=True)

@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.engine import error_groups
 from holdfast.engine.item_stages import read_item_stages
@@ -56,10 +56,12 @@ def items(
     group: str | None = None,
     after: int | str,
     most: int,
+    last: int = LAST,
 ) -> list[Facts]:
     """A page of items, in the order they were added; with a stage, states, an error or a group of errors, stages of items.
 
-    `after` is an item's number, or the `cursor` of an entry: the next page begins behind it.
+    `after` is an item's number, or the `cursor` of an entry: the next page begins behind it. Stages of items are looked for up
+    to the item `last`.
     """
     known, place = layout(tx), Place.read(after)
     error_groups.check(tx, group)
@@ -73,7 +75,7 @@ def items(
         patterns = [Pattern(one) for one in several(key)] or [Pattern()]
         return _items(tx, known, pipeline, patterns, place.item, most)
     return stages_of_items(
-        tx, known.chosen(pipeline, stage), frozenset(states or State), key, error, group, place, most
+        tx, known.chosen(pipeline, stage), frozenset(states or State), key, error, group, place, most, last
     )
 
 
@@ -86,6 +88,7 @@ def stages_of_items(
     group: str | None,
     after: Place,
     most: int,
+    last: int = LAST,
 ) -> list[Facts]:
     """A page of what is in one of these states at one of these stages."""
     chosen = {row.id: row for row in stages}
@@ -97,7 +100,7 @@ def stages_of_items(
         states &= _WITH_ERRORS
     if group is not None:
         states &= _IN_GROUPS
-    page = _Page(tx, chosen, states, patterns, error, group, after, most, _passed_by(known, after))
+    page = _Page(tx, chosen, states, patterns, error, group, after, most, last, _passed_by(known, after))
     return page.told(known)
 
 
@@ -210,6 +213,7 @@ class _Page:
     group: str | None
     after: Place
     most: int
+    last: int
     #: See `_passed_by`.
     passed_by: dict[int, Order] | None
 
@@ -217,7 +221,7 @@ class _Page:
         rows: list[Facts] = []
         for pattern in self.patterns:
             numbers = self._few(known, pattern)
-            rows = self._first(rows + (self._walked(pattern) if numbers is None else self._looked_up(numbers)))
+            rows = self._first(rows, self._walked(pattern) if numbers is None else self._looked_up(numbers))
         wanted = sorted({row["item"] for row in rows})
         items = {one["id"]: one for one in self.tx.records("read_items", items=wanted)} if wanted else {}
         for row in rows:
@@ -263,30 +267,48 @@ class _Page:
         return self.after.item - (self.passed_by is not None)
 
     def _walked(self, pattern: Pattern) -> list[Facts]:
-        # A stage has an item once; one of these rows may have been told on the page before.
-        place = {"key": _glob(self.tx, pattern), "after": self._behind, "most": self.most + 1}
-        found: list[Facts] = []
-        for stage in self.stages:
-            if State.PENDING in self.states:
-                found = self._first(found + self._waiting(stage, place))
-            if State.RETRY_LATER in self.states:
-                of = {"error": self.error, "group": self.group}
-                found = self._first(found + self.tx.records("page_delayed", stage=stage, **of, **place))
-            if State.ON_HOLD in self.states:
-                found = self._first(found + self.tx.records("page_held", stage=stage, error=self.error, **place))
-            for state in _BAD if self.group is None else ():
-                if state in self.states:
-                    one = {"stage": stage, "state": str(state), "error": self.error}
-                    found = self._first(found + self.tx.records("page_bad", **one, **place))
-        # Of several stages at once: as many of an item may have been told before, and as many of the last one be cut off.
-        per_item = max(Counter(row.pipeline for row in self.stages.values()).values())
-        place["most"] = self.most + 2 * per_item
+        """Each walk looks as far as the page reaches by then: so those come first that fill it soon."""
+        place = {"key": _glob(self.tx, pattern), "after": self._behind}
+        # Where most of what is wanted has passed, a stretch of it is enough.
+        near, passed = min(self._behind + max(STRETCH, 2 * self.most), self.last), self._passed()
+        rest = {**self._rest([], several=True), "last": near}
+        found = self._first([], self._page_passed(**passed, **place, **rest))
         if self.group is not None:
             which = {"stages": [*self.stages], "states": sorted(self.states), "error": self.error, "group": self.group}
-            found = self._first(found + self.tx.records("page_group", **which, **place))
+            rest = self._rest(found, several=True)
+            found = self._first(found, self.tx.records("page_group", **which, **place, **rest))
         if State.IN_PROGRESS in self.states:
-            found = self._first(found + self.tx.records("page_leased", stages=[*self.stages], **place))
-        return self._first(found + self._passed(place))
+            rest = self._rest(found, several=True)
+            found = self._first(found, self.tx.records("page_leased", stages=[*self.stages], **place, **rest))
+        for stage in self.stages:
+            for state in [state for state in State if state in self.states - PASSED]:
+                found = self._first(found, self._open_or_bad(stage, state, {**place, **self._rest(found)}))
+        rest = self._rest(found, several=True)
+        return found if rest["last"] <= near else self._first(found, self._page_passed(**passed, **place, **rest))
+
+    def _page_passed(self, stages: list[int], states: list[str], **place: Any) -> list[Facts]:
+        if not stages:
+            return []
+        return self.tx.records("page_passed", stages=stages, states=states, error=self.error, **place)
+
+    def _rest(self, found: list[Facts], several: bool = False) -> dict[str, int]:
+        """How far to look beside these, and for how many. Of a stage at a time, one row may have been told on the page before;
+        of several at once as many as an item has, and as many of the last one may be cut off."""
+        last = found[-1]["item"] if len(found) == self.most else self.last
+        per_item = max(Counter(row.pipeline for row in self.stages.values()).values())
+        return {"last": last, "most": self.most + (2 * per_item if several else 1)}
+
+    def _open_or_bad(self, stage: int, state: State, place: Facts) -> list[Facts]:
+        """Of one stage, what waits, is delayed, on hold, or ended badly."""
+        if state is State.PENDING:
+            return self._waiting(stage, place)
+        if state is State.RETRY_LATER:
+            return self.tx.records("page_delayed", stage=stage, error=self.error, group=self.group, **place)
+        if state is State.ON_HOLD:
+            return self.tx.records("page_held", stage=stage, error=self.error, **place)
+        if state in _BAD and self.group is None:
+            return self.tx.records("page_bad", stage=stage, state=str(state), error=self.error, **place)
+        return []
 
     def _waiting(self, stage: int, place: Facts) -> list[Facts]:
         priorities = self.tx.run("priorities_waiting", stage=stage, most=MOST_PRIORITIES + 1)
@@ -294,29 +316,31 @@ class _Page:
             return self.tx.records("page_waiting_mixed", stage=stage, **place)
         found: list[Facts] = []
         for (priority,) in priorities:
-            found = self._first(found + self.tx.records("page_waiting", stage=stage, priority=priority, **place))
+            found = self._first(found, self.tx.records("page_waiting", stage=stage, priority=priority, **place))
         return found
 
-    def _passed(self, place: Facts) -> list[Facts]:
+    def _passed(self) -> dict[str, list[Any]]:
+        """Which stages have something that has passed, and in which states. No index says that there is nothing; counts do."""
         states = self.states & PASSED
-        # There is no index to say that there are none; the counts do.
         counted = {
             (stage, state)
             for stage, state, _, n, *_ in (self.tx.run("read_counts") if states else ())
             if n and state in states and stage in self.stages
         }
-        if not counted:
-            return []
-        which = {"stages": sorted({stage for stage, _ in counted}), "states": sorted({state for _, state in counted})}
-        return self.tx.records("page_passed", **which, error=self.error, **place)
+        return {"stages": sorted({stage for stage, _ in counted}), "states": sorted({state for _, state in counted})}
 
-    def _first(self, rows: list[Facts]) -> list[Facts]:
+    def _first(self, found: list[Facts], more: list[Facts]) -> list[Facts]:
         """The first of these on this page, each once."""
-        left = {(row["item"], _order(self.stages[row["stage"]])): row for row in rows if self._is_behind(row)}
+        if not more:
+            return found
+        rows = (row for rows in (found, more) for row in rows)
+        left = {(row["item"], _order(self.stages[row["stage"]])): row for row in rows if self._is_on_page(row)}
         return [left[place] for place in sorted(left)[: self.most]]
 
-    def _is_behind(self, row: Facts) -> bool:
+    def _is_on_page(self, row: Facts) -> bool:
         stage = self.stages[row["stage"]]
+        if row["item"] > self.last:
+            return False
         if self.passed_by is None or row["item"] > self.after.item:
             return True
         return stage.pipeline in self.passed_by and _order(stage) > self.passed_by[stage.pipeline]

@@ -20,6 +20,7 @@ from holdfast.engine import (
     events,
     gauges,
     limits,
+    listed_items,
     log_pages,
     pages,
     reads,
@@ -57,6 +58,9 @@ def small_stretches(monkeypatch):
     monkeypatch.setattr(error_groups, "MOST_ITEMS", 50)
     monkeypatch.setattr(log_pages, "SLICE", 100)
     monkeypatch.setattr(audit, "SLICE", 50)
+    monkeypatch.setattr(listed_items, "LOOK", 40)
+    monkeypatch.setattr(listed_items, "CHUNK", 20)
+    monkeypatch.setattr(listed_items, "PASS_OVER", 100)
 
 
 @pytest.fixture
@@ -77,6 +81,13 @@ def items(**given: Any) -> Question:
     asked = dict.fromkeys(("pipeline", "stage", "state", "key", "error")) | {"after": 0, "most": 10} | given
     state = asked.pop("state")
     return lambda tx: reads.items(tx, **asked, states=() if state is None else (state,))
+
+
+def narrowed(state: State | None = None, after: int | str = 0, error: str | None = None, **given: Any) -> Question:
+    """A slice of a list that is narrowed by what no index has."""
+    asked: dict[str, Any] = dict.fromkeys(("pipeline", "stage", "key", "group"))
+    asked |= {"states": () if state is None else (state,), "error": error, "after": after, "most": 10}
+    return lambda tx: listed_items.listed_items(tx, listed_items.Narrowed(**given), **asked)
 
 
 def log(**given: Any) -> Question:
@@ -133,6 +144,14 @@ def questions(crowd: Crowd) -> dict[str, Question]:
         "items of a beginning, later": items(key=f"{somebody[:-1]}*", after=middle + 2),
         "no items of a beginning": items(key="zebra-*"),
         "items of a pattern that fits all": items(key="*-*", after=middle),
+        "items of many attempts": narrowed(attempts=9),
+        "items changed of late": narrowed(since=10**17),
+        "items changed of late, the middle": narrowed(since=10**17, after=middle),
+        "items changed long ago": narrowed(until=1),
+        "done of late": narrowed(State.DONE, since=10**17),
+        "failed of late": narrowed(State.FAILED, since=10**17),
+        "failed long ago": narrowed(State.FAILED, until=1),
+        "with an error that nothing has": narrowed(error="nothing of the kind"),
         "events": log(),
         "events of a common kind": log(event="retried"),
         "events of an uncommon kind": log(event="in_doubt"),

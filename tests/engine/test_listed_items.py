@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -89,6 +90,54 @@ def test_slices_go_on_until_everything_was_looked_at(app: Holdfast, most: int, m
         after = page.cursor
     assert found == whole
     assert looked == 14
+
+
+@pytest.mark.parametrize("look", [2, 4])
+def test_a_list_narrowed_by_time_passes_over_what_did_not_change(
+    app: Holdfast, look: int, monkeypatch: pytest.MonkeyPatch
+):
+    """Slice by slice it finds what a look at everything finds, wherever in the list that is."""
+    rows = every(app)
+    monkeypatch.setattr(listed_items, "LOOK", look)
+    monkeypatch.setattr(listed_items, "CHUNK", 2)
+    monkeypatch.setattr(listed_items, "PASS_OVER", 3)
+    for moment in {one.updated_at for one in rows}:
+        assert going_on(app, since=moment) == places(one for one in rows if one.updated_at >= moment)
+        assert going_on(app, until=moment) == places(one for one in rows if one.updated_at < moment)
+        failed = places(one for one in rows if one.updated_at >= moment and one.state == "failed")
+        assert going_on(app, since=moment, state="failed") == failed
+
+
+def test_a_slice_by_time_goes_further_than_one_that_reads_every_row(app: Holdfast, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(listed_items, "LOOK", 2)
+    monkeypatch.setattr(listed_items, "CHUNK", 2)
+    late = max(one.updated_at for one in every(app))
+    assert app.items(attempts=3).cursor is not None
+    page = app.items(since=late + timedelta(days=1))
+    assert (page.cursor, len(page)) == (None, 0)
+
+
+def test_a_part_of_an_error_is_searched_for_slice_by_slice(app: Holdfast, monkeypatch: pytest.MonkeyPatch):
+    whole = places(app.items(error="odd"))
+    assert whole == [(f"k{n}", "a") for n in (1, 3, 5, 7)]
+    monkeypatch.setattr(listed_items, "PASS_OVER", 3)
+    first = app.items(error="odd")
+    assert (places(first), first.looked_at, first.cursor is None) == (whole[:1], 3, False)
+    assert going_on(app, error="odd") == whole
+    assert going_on(app, error="odd", key="k5") == whole[2:3]
+    assert going_on(app, error="of no kind") == []
+
+
+def going_on(app: Holdfast, **which: Any) -> list[tuple[str, str | None]]:
+    """All that a list finds, slice by slice."""
+    found: list[Any] = []
+    after: str | None = "0"
+    while after is not None:
+        page = app.items(after=after, **which)
+        assert page.cursor != after, "every slice goes on"
+        found += places(page)
+        after = page.cursor
+    return found
 
 
 def test_a_list_that_is_not_narrowed_says_where_it_goes_on_and_nothing_of_a_look(app: Holdfast):

@@ -36,7 +36,7 @@ def test_a_slice_says_how_far_it_looked_and_offers_to_go_on(web: Web, monkeypatc
     monkeypatch.setattr(listed_items, "LOOK", 3)
     found = web.get("/items?attempts=99").text
     assert "No item matches so far" in found
-    assert "3 stages of items were looked at" in found
+    assert "3 items or stages of items were looked at" in found
     link = web.get("/items.json?attempts=99").headers["link"]
     assert link.endswith('; rel="next"')
     steps = 0

@@ -45,7 +45,7 @@ SELECT priority FROM found WHERE priority IS NOT NULL LIMIT :most;
 SELECT w.item, w.stage, 'pending' AS state, w.attempts, CAST(NULL AS BIGINT) AS next_attempt_at, CAST(NULL AS TEXT) AS error,
        CAST(NULL AS BIGINT) AS updated_at
 FROM holdfast_waiting w
-WHERE w.stage = :stage AND w.priority = :priority AND w.item > :after
+WHERE w.stage = :stage AND w.priority = :priority AND w.item > :after AND w.item <= :last
   AND (SELECT i.key FROM holdfast_items i WHERE i.id = w.item) {glob} :key
 ORDER BY w.item LIMIT :most;
 
@@ -54,14 +54,14 @@ ORDER BY w.item LIMIT :most;
 SELECT w.item, w.stage, 'pending' AS state, w.attempts, CAST(NULL AS BIGINT) AS next_attempt_at, CAST(NULL AS TEXT) AS error,
        CAST(NULL AS BIGINT) AS updated_at
 FROM holdfast_waiting w
-WHERE w.stage = :stage AND w.item > :after AND (SELECT i.key FROM holdfast_items i WHERE i.id = w.item) {glob} :key
+WHERE w.stage = :stage AND w.item > :after AND w.item <= :last AND (SELECT i.key FROM holdfast_items i WHERE i.id = w.item) {glob} :key
 ORDER BY w.item + 0 LIMIT :most;
 
 -- name: page_delayed
 SELECT d.item, d.stage, 'retry_later' AS state, d.attempts, d.due_at AS next_attempt_at, d.error,
        CAST(NULL AS BIGINT) AS updated_at
 FROM holdfast_delayed d {by ix_holdfast_delayed_stage}
-WHERE d.stage = :stage AND d.item > :after AND (CAST(:error AS TEXT) IS NULL OR {position}(d.error, :error) > 0)
+WHERE d.stage = :stage AND d.item > :after AND d.item <= :last AND (CAST(:error AS TEXT) IS NULL OR {position}(d.error, :error) > 0)
   AND (CAST(:group AS TEXT) IS NULL OR d.error_group = :group)
   AND (SELECT i.key FROM holdfast_items i WHERE i.id = d.item) {glob} :key
 ORDER BY d.item LIMIT :most;
@@ -70,7 +70,7 @@ ORDER BY d.item LIMIT :most;
 SELECT h.item, h.stage, 'on_hold' AS state, h.attempts, CAST(NULL AS BIGINT) AS next_attempt_at, h.reason AS error,
        h.since AS updated_at
 FROM holdfast_holds h
-WHERE h.stage = :stage AND h.item > :after AND (CAST(:error AS TEXT) IS NULL OR {position}(h.reason, :error) > 0)
+WHERE h.stage = :stage AND h.item > :after AND h.item <= :last AND (CAST(:error AS TEXT) IS NULL OR {position}(h.reason, :error) > 0)
   AND (SELECT i.key FROM holdfast_items i WHERE i.id = h.item) {glob} :key
 ORDER BY h.item LIMIT :most;
 
@@ -79,14 +79,14 @@ ORDER BY h.item LIMIT :most;
 SELECT l.item, l.stage, 'in_progress' AS state, l.attempt AS attempts, CAST(NULL AS BIGINT) AS next_attempt_at,
        CAST(NULL AS TEXT) AS error, l.since AS updated_at
 FROM holdfast_leases l
-WHERE l.stage {in stages} AND l.item > :after AND (SELECT i.key FROM holdfast_items i WHERE i.id = l.item) {glob} :key
+WHERE l.stage {in stages} AND l.item > :after AND l.item <= :last AND (SELECT i.key FROM holdfast_items i WHERE i.id = l.item) {glob} :key
 ORDER BY l.item + 0 LIMIT :most;
 
 -- name: page_passed
 -- Done and skipped have no index: outcomes are scanned, from an item on.
 SELECT o.item, o.stage, o.state, o.attempts, CAST(NULL AS BIGINT) AS next_attempt_at, o.error, o.ended_at AS updated_at
 FROM holdfast_outcomes o
-WHERE o.item > :after AND o.stage {in stages} AND o.state {in states text}
+WHERE o.item > :after AND o.item <= :last AND o.stage {in stages} AND o.state {in states text}
   AND (CAST(:error AS TEXT) IS NULL OR {position}(o.error, :error) > 0)
   AND (SELECT i.key FROM holdfast_items i WHERE i.id = o.item) {glob} :key
   AND (SELECT COUNT(*) FROM holdfast_waiting w WHERE w.stage = o.stage AND w.item = o.item
@@ -99,7 +99,7 @@ ORDER BY o.item LIMIT :most;
 -- name: page_bad
 SELECT o.item, o.stage, o.state, o.attempts, CAST(NULL AS BIGINT) AS next_attempt_at, o.error, o.ended_at AS updated_at
 FROM holdfast_outcomes o {by ix_holdfast_outcomes_bad}
-WHERE o.stage = :stage AND o.state = :state AND o.state NOT IN ('done', 'skipped') AND o.item > :after
+WHERE o.stage = :stage AND o.state = :state AND o.state NOT IN ('done', 'skipped') AND o.item > :after AND o.item <= :last
   AND (CAST(:error AS TEXT) IS NULL OR {position}(o.error, :error) > 0)
   AND (SELECT i.key FROM holdfast_items i WHERE i.id = o.item) {glob} :key
   AND (SELECT COUNT(*) FROM holdfast_waiting w WHERE w.stage = o.stage AND w.item = o.item
@@ -112,7 +112,7 @@ ORDER BY o.item LIMIT :most;
 -- name: page_group
 SELECT o.item, o.stage, o.state, o.attempts, CAST(NULL AS BIGINT) AS next_attempt_at, o.error, o.ended_at AS updated_at
 FROM holdfast_outcomes o {by ix_holdfast_outcomes_group}
-WHERE o.error_group = :group AND o.item > :after AND o.stage {in stages} AND o.state {in states text}
+WHERE o.error_group = :group AND o.item > :after AND o.item <= :last AND o.stage {in stages} AND o.state {in states text}
   AND (CAST(:error AS TEXT) IS NULL OR {position}(o.error, :error) > 0)
   AND (SELECT i.key FROM holdfast_items i WHERE i.id = o.item) {glob} :key
   AND (SELECT COUNT(*) FROM holdfast_waiting w WHERE w.stage = o.stage AND w.item = o.item
@@ -121,3 +121,22 @@ WHERE o.error_group = :group AND o.item > :after AND o.stage {in stages} AND o.s
   AND (SELECT COUNT(*) FROM holdfast_holds h WHERE h.stage = o.stage AND h.item = o.item) = 0
   AND (o.item, o.stage) NOT IN (SELECT l.item, l.stage FROM holdfast_leases l)
 ORDER BY o.item LIMIT :most;
+
+-- The next item, from :first to :last, at which something has a time from :since on and before :until. Every time that a page shows
+-- is in one of these columns.
+
+-- name: next_updated
+SELECT i.id FROM holdfast_items i
+WHERE i.id >= :first AND i.id <= :last AND i.updated_at >= :since AND i.updated_at < :until ORDER BY i.id LIMIT 1;
+
+-- name: next_ended
+SELECT o.item FROM holdfast_outcomes o
+WHERE o.item >= :first AND o.item <= :last AND o.ended_at >= :since AND o.ended_at < :until ORDER BY o.item LIMIT 1;
+
+-- name: next_held
+SELECT h.item FROM holdfast_holds h {by ix_holdfast_holds_item}
+WHERE h.item >= :first AND h.item <= :last AND h.since >= :since AND h.since < :until ORDER BY h.item LIMIT 1;
+
+-- name: next_leased
+SELECT l.item FROM holdfast_leases l
+WHERE l.item >= :first AND l.item <= :last AND l.since >= :since AND l.since < :until ORDER BY l.item + 0 LIMIT 1;

@@ -30,6 +30,8 @@ def _no_view(answer: Any, query: Query) -> Mapping[str, Any]:
 
 
 def _the_rows(answer: Any) -> Iterable[Any]:
+    if answer is None:
+        return ()
     return answer if isinstance(answer, (tuple, list)) else (answer,)
 
 

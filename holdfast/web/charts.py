@@ -11,16 +11,20 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-WIDTH, HEIGHT = 720, 150
+WIDTH, HEIGHT = 960, 170
 #: What is left of the plot for the scale, above it, and below it for the times.
-LEFT, TOP, BOTTOM = 62, 8, 18
+LEFT, TOP, BOTTOM = 56, 10, 20
 GROUND = HEIGHT - BOTTOM
 #: The share of its place that a bar fills.
 BAR = 0.8
 #: The side of a pattern's tile.
 TILE = 6
-#: A scale by decades has no more lines than this.
-MOST_DECADES = 5
+#: Of a scale of times, in seconds: each about ten times the one before.
+TIMES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 36_000.0, 86_400.0, 864_000.0, 8_640_000.0)
+MOST_TICKS = 6
+
+#: A part of a strip is no narrower than this.
+LEAST_SHARE = 0.03
 
 SOLID = "M0 0h6v6h-6z"
 
@@ -48,8 +52,8 @@ LOOKS: Mapping[str, Look] = {
     "charged": Look("in_progress", SOLID, filled=True),
     "in_doubt": Look("on_hold", "M0 6L6 0"),
 }
-#: Of lines, in their order.
-DASHES = ("none", "7 3", "2 3", "9 3 2 3")
+#: The colours and dashes of lines, in their order.
+STROKES = (("in_progress", "none"), ("in_progress", "7 4"), ("on_hold", "2 4"), ("on_hold", "9 3 2 3"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +125,18 @@ def bar_chart(
 
 
 def line_chart(label: str, places: Sequence[str], lines: Sequence[Line], say: Say, least: float) -> Markup:
-    """Lines on a scale by decades: what takes a millisecond and what takes an hour are both visible. Values below
+    """Lines of seconds on a logarithmic scale: what takes a millisecond and what takes an hour are both visible. Values below
     `least` are drawn as `least`."""
     found = [max(least, value) for line in lines for value in line.values if value is not None]
-    low = math.floor(math.log10(min(found, default=least)))
-    high = max(low + 1, math.ceil(math.log10(max(found, default=least))))
+    ticks = times_around(min(found, default=least), max(found, default=least))
+    low, high = math.log10(ticks[0]), math.log10(ticks[-1])
 
     def at(value: float) -> float:
         return GROUND - (math.log10(max(least, value)) - low) / (high - low) * (GROUND - TOP)
 
     step = (WIDTH - LEFT) / max(1, len(places))
     drawn = []
-    for line, dashes in zip(lines, DASHES, strict=False):
+    for line, (colour, dashes) in zip(lines, STROKES, strict=False):
         path, is_gap = [], True
         for n, value in enumerate(line.values):
             if value is not None:
@@ -143,13 +147,27 @@ def line_chart(label: str, places: Sequence[str], lines: Sequence[Line], say: Sa
             is_gap = value is None
         drawn.append(
             Markup(
-                '<path fill="none" stroke="currentColor" stroke-linecap="round" stroke-width="2" stroke-dasharray="{}" '
-                'd="{}"/>'
-            ).format(dashes, "".join(path))
+                '<path class="{}" fill="none" stroke="currentColor" stroke-linecap="round" stroke-width="2" '
+                'stroke-dasharray="{}" d="{}"/>'
+            ).format(colour, dashes, "".join(path))
         )
-    every = -(-(high - low) // MOST_DECADES)
-    ticks = {10.0**power: at(10.0**power) for power in range(low, high + 1, every)}
-    return _chart(label, places, [*_scale(ticks, say), *drawn])
+    every = -(-len(ticks) // MOST_TICKS)
+    return _chart(label, places, [*_scale({tick: at(tick) for tick in ticks[::every]}, say), *drawn])
+
+
+def strip(label: str, parts: Sequence[tuple[str, int]]) -> Markup:
+    """One bar, divided: how much of a whole is in which class of the stylesheet. What there is at all can be seen."""
+    whole = sum(n for _, n in parts)
+    shares = [max(LEAST_SHARE, n / whole) if n else 0.0 for _, n in parts]
+    drawn, x = Markup(""), 0.0
+    for (colour, _), share in zip(parts, shares, strict=True):
+        width = share and 100 * share / sum(shares)
+        if width:
+            drawn += Markup('<rect class="{}" x="{:.1f}" width="{:.1f}" height="8"/>').format(colour, x, width)
+        x += width
+    return Markup(
+        '<svg class="strip" viewBox="0 0 100 8" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>'
+    ).format(label, drawn)
 
 
 def sparkline(label: str, values: Sequence[int]) -> Markup:
@@ -173,10 +191,10 @@ def legend(layers: Iterable[str], lines: Iterable[str] = ()) -> Markup:
     ]
     entries += [
         Markup(
-            '<li><svg width="30" height="12" aria-hidden="true"><path d="M0 6h30" stroke="currentColor" '
+            '<li><svg width="30" height="12" aria-hidden="true"><path class="{}" d="M0 6h30" stroke="currentColor" '
             'stroke-width="2" stroke-dasharray="{}"/></svg> {}</li>'
-        ).format(dashes, name)
-        for name, dashes in zip(lines, DASHES, strict=False)
+        ).format(colour, dashes, name)
+        for name, (colour, dashes) in zip(lines, STROKES, strict=False)
     ]
     return Markup('<ul class="legend">{}</ul>').format(Markup("").join(entries))
 
@@ -206,6 +224,20 @@ def nice(most: float) -> float:
         return 1.0
     size = 10.0 ** math.floor(math.log10(most))
     return next(n * size for n in (1, 2, 5, 10, 20) if n * size >= most * 0.999999)
+
+
+def times_around(low: float, high: float) -> list[float]:
+    """Round lengths of time, in seconds: the last one that is no more, and so on to the first that is no less."""
+    begin = max([n for n, time in enumerate(TIMES) if time <= low], default=0)
+    end = min([n for n, time in enumerate(TIMES) if time >= high], default=len(TIMES) - 1)
+    return list(TIMES[begin : max(end, begin + 1) + 1] if begin < len(TIMES) - 1 else TIMES[-2:])
+
+
+def first_shown(counts: Sequence[float], least: int) -> int:
+    """The place at which a chart begins: the first with something in it, so that a young store does not look empty; but at
+    least so many places are shown."""
+    found = next((n for n, count in enumerate(counts) if count), len(counts))
+    return max(0, min(found, len(counts) - least))
 
 
 def _at(value: float, top: float) -> float:

@@ -67,7 +67,7 @@ def test_a_budget_is_a_line_in_the_chart_by_day(paid: str, serve: Callable[..., 
     web = serve(paid)
     page = web.get("/costs").text
     assert page.count('<svg class="chart"') == 1, "all that was spent is from this budget"
-    assert ">budget of a day 20</text>" in page
+    assert ">daily budget 20</text>" in page
     [curve] = web.get("/costs.json").json()["curves"]
     assert (curve["name"], curve["budget_per_day"], curve["days"][-1]["costs"]) == ("gemini", "20", "0.8")
     assert len(curve["days"]) == 30

@@ -45,7 +45,7 @@ def test_the_overview_has_the_pace_of_each_stage(web: Web, shelf: str):
     assert rates["extract"]["last_at"] is not None
     page = web.get("/overview").text
     assert 'href="./throughput?pipeline=books&amp;stage=extract"' in page
-    assert "Workers write it every 20 seconds" in page
+    assert "Workers write both every 20 seconds" in page
     [line] = [one for one in csv.DictReader(io.StringIO(web.get("/overview.csv").text)) if one["stage"] == "extract"]
     assert float(line["per_minute"]) > 0
     # A book waits and the pace is known, but no worker is alive.

@@ -110,3 +110,34 @@ def test_a_chart_escapes_what_it_is_given_and_leaves_gaps():
 @pytest.mark.parametrize(("most", "top"), [(0, 1), (0.3, 0.5), (7, 10), (10, 10), (101, 200), (4999, 5000)])
 def test_a_scale_ends_at_a_round_number(most: float, top: float):
     assert charts.nice(most) == pytest.approx(top)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0.005, 0.2, [0.001, 0.01, 0.1, 1.0]),
+        (1.0, 1.0, [1.0, 10.0]),
+        (30.0, 4000.0, [10.0, 60.0, 600.0, 3600.0, 36_000.0]),
+        (1e-9, 1e-8, [1e-6, 1e-5]),
+        (1e9, 1e10, [864_000.0, 8_640_000.0]),
+    ],
+)
+def test_times_have_a_scale_of_round_lengths(low: float, high: float, ticks: list[float]):
+    assert charts.times_around(low, high) == ticks
+
+
+@pytest.mark.parametrize(
+    ("counts", "begin"),
+    [([0] * 55 + [3, 0, 1, 0, 0], 48), ([0] * 20 + [1] * 40, 20), ([1] + [0] * 59, 0), ([0] * 60, 48), ([0, 1], 0)],
+)
+def test_a_chart_begins_where_something_happened_and_has_enough_places(counts: list[int], begin: int):
+    assert charts.first_shown(counts, 12) == begin
+
+
+def test_a_strip_shows_what_there_is_at_all_and_fills_its_place():
+    drawn = charts.strip("<b>", [("done", 1_000_000), ("failed", 1), ("retry_later", 0), ("pending", 500_000)])
+    assert "<b>" not in drawn and "retry_later" not in drawn
+    widths = {name: float(width) for name, width in re.findall(r'class="(\w+)" x="[^"]*" width="([^"]*)"', drawn)}
+    assert sum(widths.values()) == pytest.approx(100, abs=0.2)
+    assert widths["failed"] > 2 and widths["done"] == pytest.approx(2 * widths["pending"], rel=0.02)
+    assert "<rect" not in charts.strip("nothing yet", [("done", 0)])

@@ -35,6 +35,8 @@ BY = Filter(
 MOST_SUMS = 200
 #: So many days, and so many budgets beside the sum of all, have charts.
 DAYS = 30
+#: Days that a chart has at least, however young the store is.
+LEAST_DAYS = 10
 MOST_BUDGETS = 4
 EVERYTHING = "Everything"
 NOTHING = (Decimal(0), Decimal(0))
@@ -119,11 +121,13 @@ def _by_day(sums: Iterable[CostSum], days: Sequence[date]) -> tuple[Day, ...]:
 def view(answer: Spending, query: Query) -> Mapping[str, Any]:
     costs = answer.costs
     sums = sorted(costs.sums, key=lambda one: one.day or date.min, reverse=True) if "day" in costs.by else costs.sums
+    spent = [[float(day.costs + day.in_doubt) for day in one.days] for one in answer.curves]
+    begin = min((charts.first_shown(one, LEAST_DAYS) for one in spent), default=0)
     return {
         "sums": sums[:MOST_SUMS],
         "left_out": max(0, len(sums) - MOST_SUMS),
         "patterns": charts.patterns(),
-        "charts": [_chart(n, one) for n, one in enumerate(answer.curves)],
+        "charts": [_chart(n, one, begin) for n, one in enumerate(answer.curves)],
         "legend": charts.legend(("charged", "in_doubt")),
         "budgets": [
             one for one in answer.limits if one.spent or "budget" in one.allowed or "budget_per_day" in one.allowed
@@ -135,17 +139,16 @@ def view(answer: Spending, query: Query) -> Mapping[str, Any]:
     }
 
 
-def _chart(n: int, one: Curve) -> CurveChart:
-    places = [day.day.isoformat() for day in one.days]
+def _chart(n: int, one: Curve, begin: int) -> CurveChart:
+    days = one.days[begin:]
+    places = [day.day.isoformat() for day in days]
     layers = [
-        charts.Layer("charged", [float(day.costs) for day in one.days]),
-        charts.Layer("in_doubt", [float(day.in_doubt) for day in one.days]),
+        charts.Layer("charged", [float(day.costs) for day in days]),
+        charts.Layer("in_doubt", [float(day.in_doubt) for day in days]),
     ]
-    levels = {} if one.budget_per_day is None else {"budget of a day": float(one.budget_per_day)}
+    levels = {} if one.budget_per_day is None else {"daily budget": float(one.budget_per_day)}
     label = f"{one.name}: spent by day, from {places[0]} to {places[-1]}"
-    rows = (
-        [day.day.isoformat(), money(day.costs), money(day.in_doubt)] for day in one.days if day.costs or day.in_doubt
-    )
+    rows = ([day.day.isoformat(), money(day.costs), money(day.in_doubt)] for day in days if day.costs or day.in_doubt)
     return CurveChart(
         one,
         charts.bar_chart(label, places, layers, lambda value: f"{value:,.4g}", levels),

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from markupsafe import Markup
+
 from holdfast.answers.overview import COLUMNS, Overview, count_of, in_the_way
 from holdfast.answers.pace import StageRate, money_today, rates
+from holdfast.answers.status import StageStatus
 from holdfast.app import Holdfast
 from holdfast.model.states import State
+from holdfast.web import charts
 from holdfast.web.filters import Query
 from holdfast.web.page import Page
 from holdfast.worker.background.minutes import WRITE_SECONDS
@@ -28,8 +32,17 @@ def view(answer: Overview, query: Query) -> Mapping[str, Any]:
         "rates": _by_stage(answer),
         "rates_at": max((one.last_at for one in answer.rates if one.last_at), default=None),
         "rates_written_seconds": round(WRITE_SECONDS),
+        "strip": _strip,
         "money_today": lambda pipeline: list(money_today(pipeline, answer.limits)),
     }
+
+
+def _strip(stage: StageStatus) -> Markup:
+    """How far a stage is, beside the numbers: what is done first, what waits last."""
+    counts = {name: count_of(stage, states) for name, states in COLUMNS.items()}
+    ordered = sorted(COLUMNS, key=lambda name: (name == "waiting", name != "done"))
+    label = ", ".join(f"{counts[name]:,} {name}" for name in ordered if counts[name]) or "nothing yet"
+    return charts.strip(label, [(COLUMNS[name][0].value, counts[name]) for name in ordered])
 
 
 def _by_stage(answer: Overview) -> dict[tuple[str, str], StageRate]:

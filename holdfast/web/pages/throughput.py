@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,6 +20,8 @@ LAST = Filter("last", "Last", choices=("1h", "6h", "24h", "7d", "14d"), default=
 
 #: So many stages have charts, as far as these have so many characters together: more is too much for a page, and a link away.
 MOST_CHARTS, MOST_CHARACTERS = 3, 70_000
+#: Bars that a chart has at least, however young its stage is.
+LEAST_BARS = 12
 OUTCOMES = ("done", "skipped", "retried", "failed", "exhausted", "handed_back", "lost")
 TIMES = {"run p50": "run_p50", "run p95": "run_p95", "wait p50": "wait_p50", "wait p95": "wait_p95"}
 #: Shorter times are not told apart.
@@ -57,25 +59,25 @@ def view(answer: Throughput, query: Query) -> Mapping[str, Any]:
     }
 
 
-def _drawn(stages: Iterable[StageThroughput]) -> list[StageCharts]:
+def _drawn(stages: Sequence[StageThroughput]) -> list[StageCharts]:
     """The charts of these stages, or of the first of them."""
+    # The same for all charts of a page, which can then be compared.
+    begin = min((charts.first_shown([point.attempts for point in one.points], LEAST_BARS) for one in stages), default=0)
     made: list[StageCharts] = []
     for n, one in enumerate(stages):
-        made.append(_charts(n, one))
+        made.append(_charts(n, one, one.points[begin:]))
         if n and sum(one.length for one in made) > MOST_CHARACTERS:
             return made[:-1]
     return made
 
 
-def _charts(n: int, one: StageThroughput) -> StageCharts:
-    whole = one.points[-1].begins_at - one.points[0].begins_at > DAY
-    places = [_moment(point.begins_at, whole) for point in one.points]
+def _charts(n: int, one: StageThroughput, points: Sequence[ThroughputPoint]) -> StageCharts:
+    whole = points[-1].begins_at - points[0].begins_at > DAY
+    places = [_moment(point.begins_at, whole) for point in points]
     name = f"{one.pipeline}/{one.stage}"
     found = _in_order(one.outcomes)
-    layers = [charts.Layer(outcome, [point.outcomes.get(outcome, 0) for point in one.points]) for outcome in found]
-    lines = [
-        charts.Line(label, [_seconds(getattr(point, part)) for point in one.points]) for label, part in TIMES.items()
-    ]
+    layers = [charts.Layer(outcome, [point.outcomes.get(outcome, 0) for point in points]) for outcome in found]
+    lines = [charts.Line(label, [_seconds(getattr(point, part)) for point in points]) for label, part in TIMES.items()]
     label = f"{name}: attempts that ended, for each {span(one.span)}, from {places[0]} to {places[-1]} UTC"
     return StageCharts(
         one,
@@ -86,7 +88,7 @@ def _charts(n: int, one: StageThroughput) -> StageCharts:
             f"numbers-{n}",
             f"{name}: numbers",
             ("UTC", "attempts", *map(charts.said, found), *TIMES),
-            (_row(place, point, found) for place, point in zip(places, one.points, strict=True) if point.attempts),
+            (_row(place, point, found) for place, point in zip(places, points, strict=True) if point.attempts),
         ),
     )
 

@@ -33,11 +33,12 @@ def chromium() -> str:
 
 
 @contextmanager
-def served(url: str, folder: Path, *options: str) -> Iterator[str]:
+def served(url: str, folder: Path, *options: str, port: int | None = None) -> Iterator[str]:
     """`holdfast ui` as an operator starts and stops it; its address, without the token."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    if port is None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
     command = [sys.executable, "-m", "holdfast", "ui", "--store", url, "--port", str(port), "--token", TOKEN, *options]
     with (folder / "ui.log").open("wb") as said:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -1,0 +1,97 @@
+"""An open tab follows workers that run, are killed, and are replaced, and a server that is killed and comes back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast
+from tests.support.mother import ROOT
+from tests.web.browser import browsing, chromium, served
+from tests.web.conftest import books
+
+pytestmark = pytest.mark.req("P17")
+
+#: Its first stage takes until the test lets it go on.
+PROGRAM = """
+import pathlib, time
+from holdfast import Pipeline
+
+books = Pipeline("books")
+gate = pathlib.Path(__file__).with_name("gate")
+
+
+@books.stage()
+def extract(item, ctx):
+    while not gate.exists():
+        time.sleep(0.05)
+
+
+@books.stage(after=extract)
+def chunk(item, ctx):
+    return 1
+"""
+
+Start = Callable[[str], subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def start(url: str, tmp_path: Path) -> Iterator[Start]:
+    """Starts workers, which are gone with the test."""
+    (tmp_path / "books.py").write_text(PROGRAM)
+    with ExitStack() as ends:
+
+        def begin(name: str) -> subprocess.Popen[bytes]:
+            command = [sys.executable, "-m", "holdfast", "worker", "books.py", "--store", url, "--name", name]
+            process = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
+            ends.callback(process.wait)
+            ends.callback(process.kill)
+            return process
+
+        yield begin
+
+
+def test_a_tab_follows_workers_that_are_killed_and_replaced(url: str, tmp_path: Path, start: Start):
+    chromium()
+    first = start("first")
+    with Holdfast(url) as app, served(url, tmp_path) as address, browsing(address) as tab:
+        cell = tab.page.get_by_role("row", name="extract").locator
+        # Whatever is seen from here on came through the stream.
+        tab.page.evaluate("window.loaded_once = true")
+        tab.page.get_by_role("rowheader", name="first").wait_for()
+        app.add("books", ["walden"])
+        cell("a.in_progress").wait_for()
+        first.kill()
+        first.wait()
+        start("second")
+        tab.page.get_by_role("rowheader", name="second").wait_for()
+        tab.page.get_by_role("rowheader", name="first").wait_for(state="detached")
+        cell("a.in_progress").wait_for()
+        (tmp_path / "gate").touch()
+        cell("a.done").wait_for()
+        tab.page.get_by_role("row", name="chunk").locator("a.done").wait_for()
+        assert tab.page.evaluate("window.loaded_once") is True
+        assert tab.problems == [] and tab.outside == []
+
+
+def test_a_tab_says_that_its_server_is_gone_and_goes_on_with_the_next_one(shelf: str, tmp_path: Path):
+    chromium()
+    server = ExitStack()
+    address = server.enter_context(served(shelf, tmp_path))
+    with server, browsing(address) as tab:
+        tab.go("/items?state=pending")
+        tab.page.get_by_text("live", exact=True).wait_for()
+        tab.page.evaluate("window.loaded_once = true")
+        server.close()
+        tab.page.get_by_text("not connected", exact=True).wait_for()
+        books(shelf).add(["later"])
+        with served(shelf, tmp_path, port=int(address.rpartition(":")[2])):
+            tab.page.get_by_role("rowheader", name="later").wait_for()
+            tab.page.get_by_text("live", exact=True).wait_for()
+        assert tab.page.evaluate("window.loaded_once") is True

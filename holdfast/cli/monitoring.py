@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli import options
 from holdfast.model.logs import logger
 from holdfast.telemetry.health import Health, HeartbeatFile
-from holdfast.telemetry.http_server import HttpServer, Page, Pages, health_pages
 from holdfast.telemetry.metrics import Metrics
 from holdfast.telemetry.metrics_gauges import build_info
+
+if TYPE_CHECKING:
+    from holdfast.telemetry.http_server import HttpServer, Page, Pages
 
 log = logger("holdfast.worker")
 
@@ -63,7 +65,7 @@ class Monitoring:
         self._servers: list[HttpServer] = []
         # What is wrong with a port is said before the work begins.
         for port in self._ports():
-            HttpServer(self.monitoring_host, port, {}).close()
+            _server(self.monitoring_host, port, {}).close()
 
     @property
     def is_wanted(self) -> bool:
@@ -93,12 +95,14 @@ class Monitoring:
 
     def _listen(self) -> None:
         for port in self._ports():
+            from holdfast.telemetry.http_server import health_pages
+
             pages: dict[str, Callable[[], Page]] = {}
             if port == self.metrics_port and self._metrics is not None:
                 pages |= _metrics_page(self._metrics, self._store)
             if port == self.health_port:
                 pages |= health_pages(self._health)
-            server = HttpServer(self.monitoring_host, port, pages)
+            server = _server(self.monitoring_host, port, pages)
             self._servers.append(server)
             server.start()
             log.info("serving %s on %s port %d", ", ".join(pages), self.monitoring_host, server.port)
@@ -107,7 +111,15 @@ class Monitoring:
         return list(dict.fromkeys(port for port in (self.metrics_port, self.health_port) if port is not None))
 
 
+def _server(host: str, port: int, pages: Pages) -> HttpServer:
+    # Loaded here: most workers are not watched, and it takes a while.
+    from holdfast.telemetry.http_server import HttpServer
+
+    return HttpServer(host, port, pages)
+
+
 def _metrics_page(metrics: Metrics, store: Callable[[], str]) -> Pages:
+    from holdfast.telemetry.http_server import Page
     from holdfast.telemetry.metrics_prometheus import CONTENT_TYPE, text_of
 
     return {"/metrics": lambda: Page(text_of(metrics.read(), [build_info(store())]), 200, CONTENT_TYPE)}

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from holdfast.errors import UsageError
 from holdfast.model.logs import logger, printable
 from holdfast.model.redact import redact
+from holdfast.store.driver import Forkable
 from holdfast.telemetry.health import Health
 
 log = logger("holdfast.telemetry")
@@ -42,8 +43,9 @@ def health_pages(health: Callable[[], Health]) -> Pages:
     return {"/livez": lambda: page("live"), "/readyz": lambda: page("ready")}
 
 
-class HttpServer:
-    """Answers GET and HEAD for these addresses until it is closed. It listens from the beginning; `start` begins to answer."""
+class HttpServer(Forkable):
+    """Answers GET and HEAD for these addresses until it is closed. It listens from the beginning; `start` begins to answer. A
+    process that a handler forks does not listen: it would keep the port after this process has ended."""
 
     def __init__(self, host: str, port: int, pages: Pages) -> None:
         try:
@@ -51,11 +53,15 @@ class HttpServer:
             self._server = _server_of(family)((str(address[0]), port), _handler(pages))
         except OSError as error:
             raise UsageError(f"cannot listen on {host} port {port}: {error.strerror or error}") from None
+        super().__init__()
         self._thread = threading.Thread(target=self._server.serve_forever, name="holdfast-http", daemon=True)
 
     @property
     def port(self) -> int:
         return int(self._server.server_address[1])
+
+    def descriptors(self) -> list[int]:
+        return [self._server.fileno()] if self._server.fileno() >= 0 else []
 
     def start(self) -> None:
         self._thread.start()
@@ -64,6 +70,7 @@ class HttpServer:
         if self._thread.is_alive():
             self._server.shutdown()
         self._server.server_close()
+        self.closed = True
 
 
 def _server_of(family: int) -> type[ThreadingHTTPServer]:

@@ -51,7 +51,7 @@ def _observed(found: Meter, store: str) -> Metrics:
     for metric in OF_WORKERS:
         if metric.kind is MetricKind.COUNTER:
             found.create_observable_counter(metric.name, [_counter(metrics, metric)], metric.unit, metric.help)
-    _observe_gauges(found, (BUILD,), lambda: [build_info(store)])
+    observe_gauges(found, (BUILD,), lambda: [build_info(store)])
     return metrics
 
 
@@ -59,7 +59,7 @@ def observe_store(samples: Callable[[], Iterable[Sample]]) -> bool:
     """Have the user's SDK read the gauges of a store; False if there is no SDK."""
     found = meter()
     if found is not None:
-        _observe_gauges(found, OF_STORE, samples)
+        observe_gauges(found, OF_STORE, samples)
     return found is not None
 
 
@@ -98,7 +98,9 @@ def _counter(metrics: Metrics, metric: Metric) -> Callable[[CallbackOptions], It
     return observe
 
 
-def _observe_gauges(meter: Meter, several: Iterable[Metric], samples: Callable[[], Iterable[Sample]]) -> None:
+def observe_gauges(meter: Meter, several: Iterable[Metric], samples: Callable[[], Iterable[Sample]]) -> None:
+    """Have a meter read these gauges whenever it likes."""
+
     def of(metric: Metric) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def observe(options: CallbackOptions) -> Iterable[Observation]:
             from opentelemetry.metrics import Observation

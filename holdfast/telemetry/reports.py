@@ -40,6 +40,7 @@ class Reporter:
         self._descriptor = descriptor
         self._store = store
         self._unsent = b""
+        self._pipe = os.fstat(descriptor)
         os.set_blocking(descriptor, False)
 
     def send(self, metrics: Metrics, health: Health) -> None:
@@ -53,7 +54,8 @@ class Reporter:
         self._wait(give_up_at)
         self.send(metrics, Health(True, False, "the worker has ended"))
         self._wait(give_up_at)
-        os.close(self._descriptor)
+        if self._is_open():
+            os.close(self._descriptor)
 
     def _wait(self, until: float) -> None:
         while self._unsent and time.monotonic() < until:
@@ -61,7 +63,17 @@ class Reporter:
             if self._unsent:
                 time.sleep(0.01)
 
+    def _is_open(self) -> bool:
+        """Whether the descriptor is still the pipe: a handler may have closed all it found, and others are opened since."""
+        try:
+            return os.path.samestat(self._pipe, os.fstat(self._descriptor))
+        except OSError:
+            return False
+
     def _write(self) -> None:
+        if not self._is_open():
+            self._unsent = b""
+            return
         try:
             self._unsent = self._unsent[os.write(self._descriptor, self._unsent) :]
         except BlockingIOError:

@@ -20,8 +20,10 @@ from urllib.parse import urlsplit, urlunsplit
 import psutil
 import psycopg
 import pytest
+from psycopg import sql
 
 from holdfast import Holdfast
+from holdfast.model.states import State
 from holdfast.program_file import load
 from holdfast.schema import newest
 from holdfast.store.sqlite_permissions import FILE_MODE
@@ -317,6 +319,10 @@ def test_a_role_that_may_only_read_the_tables_gets_every_answer(cli: Any, books:
                 assert answer.pop("cursor") and owners.pop("cursor")
             if question != ["doctor"]:
                 assert answer == owners, question
+        assert reader("metrics", "--once").stdout.count("holdfast_stages{") == 2 * len(State)
+        conn.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
+        assert conn.execute(reader("sql", "keda").stdout).fetchone() == (0,)
+        conn.execute("RESET ROLE")
         doctor = reader.json("doctor")["store"]
         # The connection of this test is another role's: whether it has a transaction open, the reader cannot see.
         assert doctor["hidden_sessions"] > 0

@@ -114,6 +114,40 @@ def test_probes_are_answered_with_200_or_503_and_the_reason() -> None:
     assert fetch(server.port, "/livez")[0] == 0
 
 
+def test_a_process_that_a_handler_forks_does_not_keep_the_port() -> None:
+    server = HttpServer("127.0.0.1", 0, health_pages(lambda: Health(True, True)))
+    server.start()
+    port = server.port
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.read(read, 1)
+        os._exit(0)
+    try:
+        assert fetch(port, "/livez")[0] == 200
+        server.close()
+        HttpServer("127.0.0.1", port, {}).close()
+    finally:
+        os.write(write, b".")
+        assert os.waitpid(child, 0)[1] == 0
+        os.close(read)
+        os.close(write)
+
+
+def test_a_reporter_writes_into_no_other_file_that_has_got_its_descriptor(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    reporter = Reporter(write, "sqlite")
+    with (tmp_path / "other").open("wb") as other:
+        os.dup2(other.fileno(), write)
+        try:
+            reporter.send(Metrics(), Health(True, True))
+            reporter.close(Metrics())
+            assert (tmp_path / "other").stat().st_size == 0
+        finally:
+            os.close(write)
+    os.close(read)
+
+
 def test_a_heartbeat_file_is_touched_while_the_process_is_live_and_removed_at_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

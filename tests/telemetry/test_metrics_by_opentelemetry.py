@@ -6,9 +6,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
+from holdfast import Holdfast, Pipeline
+from holdfast.telemetry.metrics_otel import observe_gauges
+from holdfast.telemetry.metrics_table import OF_STORE
 from tests.support.mother import ROOT
 
 pytestmark = pytest.mark.req("P18")
@@ -84,3 +90,29 @@ def test_an_sdk_of_the_user_gets_every_metric_of_the_workers(url: str, tmp_path:
 
 def test_without_an_sdk_nothing_is_counted_and_nothing_is_imported(url: str, tmp_path: Path) -> None:
     assert run_program(url, tmp_path) == ["nothing"]
+
+
+def test_an_sdk_reads_the_gauges_of_a_store(url: str) -> None:
+    pipeline = Pipeline("books", store=url)
+
+    @pipeline.stage()
+    def only(item: Any, ctx: Any) -> None:
+        return None
+
+    pipeline.add(["a", "b"])
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    with Holdfast(url, create=False) as app:
+        observe_gauges(provider.get_meter("test"), OF_STORE, app.gauges)
+        data = reader.get_metrics_data()
+        provider.shutdown()
+    assert data is not None
+    [metrics] = [scope.metrics for one in data.resource_metrics for scope in one.scope_metrics]
+    found = {
+        (metric.name, *sorted((point.attributes or {}).items())): point.value  # type: ignore[union-attr]
+        for metric in metrics
+        for point in metric.data.data_points
+    }
+    where = (("pipeline", "books"), ("stage", "only"))
+    assert found["holdfast_stages", *where, ("state", "pending")] == 2
+    assert found["holdfast_in_doubt", *where] == 0

@@ -50,9 +50,8 @@ def test_a_prometheus_counts_what_the_store_counts_although_a_worker_was_killed(
     workers, store = free_port(), free_port()
     with ExitStack() as stack:
         app = stack.enter_context(Holdfast(url, create=False))
-        stack.enter_context(
-            command(url, tmp_path, "worker", "books.py", "--processes=2", f"--metrics-port={workers}", "--poll=200ms")
-        )
+        ports = [f"--metrics-port={workers}", f"--health-port={workers}"]
+        stack.enter_context(command(url, tmp_path, "worker", "books.py", "--processes=2", *ports, "--poll=200ms"))
         stack.enter_context(command(url, tmp_path, "metrics", f"--port={store}"))
         asked = stack.enter_context(prometheus(tmp_path, {"workers": workers, "store": store}))
         wait_for(lambda: len([one for one in app.workers() if one.alive]) == 2, PATIENCE)
@@ -93,5 +92,8 @@ def test_a_prometheus_counts_what_the_store_counts_although_a_worker_was_killed(
         )
         wait_for(lambda: asked.number('sum(holdfast_workers{job="store"})') == 2, PATIENCE)
         assert asked.number("sum(holdfast_attempt_duration_seconds_count)") == 122
+        # The parent answers for its processes.
+        wait_for(lambda: fetch(workers, "/readyz") == (200, "ok\n"), PATIENCE)
+        assert fetch(workers, "/livez") == (200, "ok\n")
         for port in (workers, store):
             check_with_promtool(fetch(port)[1])

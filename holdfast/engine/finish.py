@@ -23,7 +23,7 @@ from holdfast.model.failure_cause import Cause
 from holdfast.model.layout import StageRow
 from holdfast.model.paid import NO_FACTS, CallFacts, Paid
 from holdfast.model.reading import tagged
-from holdfast.model.states import PASSED, WORDS, State
+from holdfast.model.states import FINISHED, PASSED, WORDS, State
 from holdfast.model.user_event import UserEvent
 from holdfast.store import Transaction
 
@@ -177,15 +177,28 @@ def _alike(
 
 def record_costs(tx: Transaction, stage: int, finished: Sequence[FinishedAttempt]) -> None:
     """Record costs, however the attempt ended."""
-    calls = [
+    if calls := _payments(stage, finished):
+        ledger.enter(tx, calls)
+
+
+def count_saved(tx: Transaction, finished: Sequence[FinishedAttempt]) -> None:
+    """Have attempts counted that a child process has committed itself."""
+    for one in finished:
+        otherwise = RETRIED if one.state == State.RETRY_LATER else HANDED_BACK
+        outcome = LOST if one.lost else WORDS[one.state] if one.state in FINISHED else otherwise
+        tx.ended.append((one.lease.stage, outcome, [one]))
+        if not one.lost and (calls := _payments(one.lease.stage, [one])):
+            ledger.entered_elsewhere(tx, calls)
+
+
+def _payments(stage: int, finished: Sequence[FinishedAttempt]) -> list[ledger.NewCall]:
+    return [
         ledger.NewCall(
             stage, one.lease.item, "", Paid.DONE, one.lease.id, one.lease.life, cost.amount, cost.resource, cost.facts
         )
         for one in finished
         for cost in one.costs
     ]
-    if calls:
-        ledger.enter(tx, calls)
 
 
 def record_user_events(tx: Transaction, stage: int, finished: Sequence[FinishedAttempt]) -> None:

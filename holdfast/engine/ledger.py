@@ -49,37 +49,18 @@ def enter(tx: Transaction, new: Sequence[NewCall]) -> dict[MemoPlace, int]:
     known = layout(tx)
     calls = []
     for one in new:
-        row = known.stages[one.stage]
-        resource = _resource(known, row, one.resource)
-        if one.resource is not None and resource != one.resource:
+        call = _paid_call(known, one, tx.now)
+        if one.resource is not None and call.resource != one.resource:
+            row = known.stages[one.stage]
             tx.record(
                 "unknown_resource",
                 pipeline=row.pipeline,
                 item=one.item,
                 stage=row.id,
                 resource=one.resource,
-                counted_for=resource or f"stage {row.name}",
+                counted_for=call.resource or f"stage {row.name}",
             )
-        facts = one.facts
-        calls.append(
-            PaidCall(
-                0,
-                one.stage,
-                one.item,
-                one.name,
-                str(one.state),
-                one.lease,
-                one.life,
-                one.amount,
-                resource,
-                facts.model,
-                facts.tokens_in,
-                facts.tokens_out,
-                facts.text,
-                day_of(tx.now, _zone(known, resource)),
-                tx.now,
-            )
-        )
+        calls.append(call)
     rows = tx.run_rows("add_calls", [call[1:15] for call in calls])
     numbers = {(stage, item, name): id_ for id_, stage, item, name in rows}
     first: dict[tuple[int, str], int] = {}
@@ -90,6 +71,12 @@ def enter(tx: Transaction, new: Sequence[NewCall]) -> dict[MemoPlace, int]:
     tx.run_rows("share_calls", [(call.id, call.share_of) for call in calls if call.share_of is not None])
     _count(tx, (), calls)
     return numbers
+
+
+def entered_elsewhere(tx: Transaction, new: Sequence[NewCall]) -> None:
+    """Have calls counted for metrics that another process has entered, in a transaction of its own."""
+    known = layout(tx)
+    tx.paid.append(((), [_paid_call(known, one, tx.now) for one in new]))
 
 
 def whole(tx: Transaction, calls: Sequence[int]) -> list[list[PaidCall]]:
@@ -309,6 +296,28 @@ def _count(tx: Transaction, gone: Sequence[PaidCall], come: Sequence[PaidCall], 
     tx.run_rows("add_spent", [(*key, *sums) for key, sums in sorted(spent.items()) if any(sums)])
     tx.run_rows(
         "lower_reservations", [(lease, number, n) for (lease, number), n in sorted(lower.items()) if lease and n > 0]
+    )
+
+
+def _paid_call(known: Layout, one: NewCall, now: int) -> PaidCall:
+    """The row of a new call, without its number."""
+    resource, facts = _resource(known, known.stages[one.stage], one.resource), one.facts
+    return PaidCall(
+        0,
+        one.stage,
+        one.item,
+        one.name,
+        str(one.state),
+        one.lease,
+        one.life,
+        one.amount,
+        resource,
+        facts.model,
+        facts.tokens_in,
+        facts.tokens_out,
+        facts.text,
+        day_of(now, _zone(known, resource)),
+        now,
     )
 
 

@@ -19,6 +19,7 @@ from holdfast.telemetry.metrics_table import ATTEMPTS, COST, OF_STORE, OF_WORKER
 from holdfast.worker import Settings
 from tests.support.bench import QUICK, Bench
 from tests.support.scrapes import check_with_promtool, samples, total, value
+from tests.support.steps import ask
 
 pytestmark = pytest.mark.req("P18")
 
@@ -133,6 +134,24 @@ def test_a_paid_call_that_died_in_between_is_in_doubt_once(run: Bench) -> None:
     assert value(text, "holdfast_in_doubt_total", pipeline="books", stage="ask") == 1
     assert total(text, "holdfast_cost_total") == 0
     assert value(text_of(Counts(), app.gauges()).decode(), "holdfast_in_doubt", pipeline="books", stage="ask") == 1
+
+
+def test_what_a_child_process_commits_itself_is_counted_by_its_worker(run: Bench) -> None:
+    """Effects that only the child has are run there, for an item that a worker held when it died."""
+    pipeline = Pipeline("books", resources={"gemini": {"concurrency": 2}})
+
+    @pipeline.stage(resource="gemini")
+    def only(item: Any, ctx: Any) -> None:
+        ctx.cost("0.5", facts={"model": "flash", "tokens_in": 7})
+        ctx.effect(lambda connection: None)
+
+    app = run.app(pipeline, ["a", "b"])
+    app.store.write(lambda tx: ask(tx, "UPDATE holdfast_waiting SET alone = 2"))
+    text = worked(app)
+    assert value(text, "holdfast_attempts_total", pipeline="books", stage="only", outcome="done") == 2
+    assert value(text, "holdfast_cost_total", pipeline="books", stage="only", resource="gemini") == 1
+    assert total(text, "holdfast_tokens_total", model="flash", direction="in") == 14
+    assert [one.attempts for one in app.throughput()] == [2]
 
 
 @pytest.fixture

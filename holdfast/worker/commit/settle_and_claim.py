@@ -12,13 +12,13 @@ from holdfast.engine.claim import Lease, claim, claim_at_once
 from holdfast.engine.claim_within_limits import Blocked, claim_within_limits
 from holdfast.engine.complete import complete
 from holdfast.engine.fail import fail
-from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.finish import FinishedAttempt, count_saved
 from holdfast.engine.layout import layout
 from holdfast.engine.on_hold import hold_in_doubt, let_in, refuse
 from holdfast.engine.release import release
 from holdfast.engine.resource_state import lock_resources
 from holdfast.model.layout import Layout
-from holdfast.model.states import FINISHED, WORDS, State
+from holdfast.model.states import FINISHED, State
 from holdfast.store import AtOnce, Store, Transaction
 from holdfast.worker.commit.claim_planner import ClaimOrder, ClaimPlanner
 
@@ -99,8 +99,8 @@ class SettleAndClaim:
             elif room > 0:
                 taken += self._claim(tx, worker, order, room, cycle)
         tx.op, tx.rows = "cycle", len(finished) - len(cycle.left) + taken
-        # A child process has committed these itself, and counted nothing.
-        tx.ended += [(one.lease.stage, WORDS[one.state], [one]) for one in finished if one.saved]
+        if len(ended) < len(finished):
+            count_saved(tx, [one for one in finished if one.saved])
         # The state of resources is saved even if they admit nothing.
         tx.is_for_nothing = not finished and not taken and not any(order.weight for order in orders)
         return cycle

@@ -13,6 +13,7 @@ import sys
 import tomllib
 import zipfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -20,7 +21,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.model.durations import seconds
-from tests.support.recipes import DEPLOY, ROOT, compose, documents, longest_stop
+from tests.support.recipes import DEPLOY, ROOT, compose, documents, given, longest_stop
 from tests.support.waiting import wait_for
 
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
@@ -49,7 +50,7 @@ def test_the_image_does_not_run_as_root_and_is_asked_for_its_health():
     last = DOCKERFILE.rpartition("\nFROM ")[2]
     assert re.findall(r"^USER (.*)$", last, re.MULTILINE) == ["10001:10001"]
     [probe] = re.findall(r"urlopen\('http://127\.0\.0\.1:(\d+)/livez'", last)
-    assert probe == OURS["worker"]["command"][OURS["worker"]["command"].index("--health-port") + 1]
+    assert probe == given(OURS["worker"]["command"], "--health-port")
 
 
 def test_the_image_installs_extras_that_exist():
@@ -111,7 +112,7 @@ def test_prometheus_scrapes_the_ports_that_the_services_open():
     workers, store = settings["scrape_configs"]
     [found] = workers["dns_sd_configs"]
     assert found["names"] == ["worker"]
-    assert str(found["port"]) == OURS["worker"]["command"][OURS["worker"]["command"].index("--metrics-port") + 1]
+    assert str(found["port"]) == given(OURS["worker"]["command"], "--metrics-port")
     assert store["static_configs"] == [{"targets": [f"metrics:{OURS['metrics']['command'][-1]}"]}]
 
 
@@ -169,22 +170,31 @@ def elsewhere(words: list[str], ports: dict[str, str]) -> list[str]:
 
 @pytest.mark.req("P19")
 def test_the_commands_of_the_compose_file_work_together(composed: Composed, bare_url: str):
-    """Migration, two workers and the dashboard, from an empty database to a stop that loses nothing."""
+    """Migration, two workers, dashboard and metrics, from an empty database to a stop that loses nothing."""
     assert composed.start(OURS["migrate"]["command"]).wait(PATIENCE) == 0, composed.said()
-    ports: dict[str, str] = {}
-    dashboard = composed.start(elsewhere(OURS["dashboard"]["command"], ports))
-    workers = [composed.start(elsewhere(OURS["worker"]["command"], {})) for _ in range(2)]
+    names = ["worker", "worker", "dashboard", "metrics"]
+    ports: list[dict[str, str]] = [{} for _ in names]
+    services = [composed.start(elsewhere(OURS[name]["command"], of)) for name, of in zip(names, ports, strict=True)]
     with Holdfast(bare_url, create=False) as app:
         wait_for(lambda: len(app.workers()) == 2, PATIENCE)
         assert composed.start(["add", "books", "walden", "emma"]).wait(PATIENCE) == 0, composed.said()
         wait_for(lambda: all(app.show(key).status == "done" for key in ("walden", "emma")), PATIENCE)
-    [path] = re.findall(r"urlopen\('http://127\.0\.0\.1:8421(/[^']*)'", OURS["dashboard"]["healthcheck"]["test"][-1])
-    wait_for(lambda: answers(f"http://127.0.0.1:{ports['8421']}{path}"), PATIENCE)
-    for process in (*workers, dashboard):
-        process.send_signal(signal.SIGTERM)
-    # uvicorn ends with the signal once it has stopped.
-    assert [worker.wait(PATIENCE) for worker in workers] == [0, 0], composed.said()
-    assert dashboard.wait(PATIENCE) in (0, -signal.SIGTERM), composed.said()
+    for name, of in zip(names, ports, strict=True):
+        port, path = health_check(name)
+        wait_for(partial(answers, f"http://127.0.0.1:{of[port]}{path}"), PATIENCE)
+    for process in services:
+        process.terminate()
+    # uvicorn ends by the signal once it has stopped.
+    allowed = [{0, -signal.SIGTERM} if name == "dashboard" else {0} for name in names]
+    ended = [process.wait(PATIENCE) for process in services]
+    assert [code in codes for code, codes in zip(ended, allowed, strict=True)] == [True] * len(names), composed.said()
+
+
+def health_check(name: str) -> tuple[str, str]:
+    """The port and the path that the health check of a service asks for; a worker has that of the image."""
+    text = DOCKERFILE if name == "worker" else OURS[name]["healthcheck"]["test"][-1]
+    [found] = re.findall(r"urlopen\('http://127\.0\.0\.1:(\d+)(/[^']*)'", text)
+    return found
 
 
 def answers(address: str) -> bool:

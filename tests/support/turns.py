@@ -39,6 +39,7 @@ ABOVE = (
     "tests/adopt/",
     "tests/aio/",
     "tests/cli/",
+    "tests/deploy/",
     "tests/export/",
     "tests/notebook/",
     "tests/telemetry/",

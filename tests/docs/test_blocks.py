@@ -31,6 +31,7 @@ ELSEWHERE = {
     "README 2": "tests/examples/test_curation_guides.py",
     "crash-tests": "test_the_tests_of_the_guide_pass",
     "handlers 2": "tests/store/test_forks.py",
+    "half-an-hour": "tests/docs/test_half_an_hour.py",
     "large-results": "tests/docs/test_large_results.py",
     "model-providers": "tests/docs/test_model_providers_guide.py",
     "own-tables": "tests/examples/test_curation_guides.py",

@@ -16,7 +16,11 @@ def check(store: Store, progress: Callable[[str, int], None] | None = None, blob
     integrity = store.integrity()
     if integrity != "ok":
         return [f"the database is damaged: {integrity}"]
-    wrong = store.read(partial(_rows, progress=progress)) + recount.check(store)
+    wrong = [
+        f"index {name} is missing or unusable: run `holdfast db upgrade` to build it"
+        for name in store.missing_indexes()
+    ]
+    wrong += store.read(partial(_rows, progress=progress)) + recount.check(store)
     return wrong if blobs is None else wrong + collect_blobs.missing(store, blobs)
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from holdfast.errors import StoreError
+from holdfast.schema import LaterIndex
 from holdfast.store.statements import Dialect, Statement
 
 Row = tuple[Any, ...]
@@ -93,8 +94,9 @@ class Driver(Protocol):
         """Restore the settings of that transaction."""
         ...
 
-    def begin_bare(self) -> int:
-        """Begin an exclusive write on a database that may have no tables yet; return the time."""
+    def begin_bare(self, lock_seconds: float = 0.0) -> int:
+        """Begin an exclusive write on a database that may have no tables yet; return the time. Where others may hold tables
+        for long, StoreUnavailable is raised after so many seconds of waiting for one; 0 for no limit."""
         ...
 
     def run(self, statement: Statement, params: dict[str, Any]) -> list[Row]: ...
@@ -157,6 +159,14 @@ class Driver(Protocol):
 
     def facts(self) -> dict[str, Any]:
         """What `holdfast doctor` reports about this database."""
+        ...
+
+    def unbuilt(self, indexes: Sequence[LaterIndex]) -> list[LaterIndex]:
+        """Those of these indexes that are not there, or unusable."""
+        ...
+
+    def build(self, index: LaterIndex) -> None:
+        """Build an index, beside the work of others. There is no transaction."""
         ...
 
     def cannot_write(self) -> str | None:

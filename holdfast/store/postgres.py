@@ -19,6 +19,8 @@ from psycopg import sql
 from holdfast.clock import Clock
 from holdfast.errors import StoreConflict, StoreError, StoreUnavailable, UsageError
 from holdfast.model.logs import logger
+from holdfast.schema import LaterIndex
+from holdfast.store import postgres_indexes
 from holdfast.store.async_connection import AwaitedPostgres
 from holdfast.store.database_errors import is_innocent
 from holdfast.store.driver import MARKING, Begun, Forkable, Limits, Mark, Row, quietly
@@ -161,12 +163,13 @@ class Postgres(Forkable):
         path = sql.Literal(self._callers_path).as_string(None)
         self._execute(f"SELECT pg_catalog.set_config('search_path', {path}, true)", None)
 
-    def begin_bare(self) -> int:
+    def begin_bare(self, lock_seconds: float = 0.0) -> int:
         # The schema is created only if it is missing: a role may use it without the right to create one.
         named = sql.Literal(self.dialect.schema_name).as_string(None)
+        patience = f"pg_catalog.set_config('lock_timeout', '{round(lock_seconds * 1000)}', true)"
         [*_, exists, [(now,)]] = self._together(
             [
-                *self._begin_text(f"pg_catalog.pg_advisory_xact_lock({self._lock_key})"),
+                *self._begin_text(patience, f"pg_catalog.pg_advisory_xact_lock({self._lock_key})"),
                 (f"SELECT 1 FROM pg_namespace WHERE nspname = {named}", None),
                 (f"SELECT {NOW}", None),
             ]
@@ -323,6 +326,12 @@ class Postgres(Forkable):
             "oldest_transaction_seconds": None if oldest is None and hidden else round(oldest or 0.0, 1),
             "hidden_sessions": hidden,
         }
+
+    def unbuilt(self, indexes: Sequence[LaterIndex]) -> list[LaterIndex]:
+        return postgres_indexes.unbuilt(self.run_text, self.dialect, indexes)
+
+    def build(self, index: LaterIndex) -> None:
+        postgres_indexes.build(self.run_text, self.dialect, index)
 
     def cannot_write(self) -> str | None:
         # A server does not report its free space. Some are switched to read-only when there is none.

@@ -52,6 +52,8 @@ class PostgresDialect(Dialect):
             "started_at": "TIMESTAMPTZ 'epoch' + o.started_at * INTERVAL '1 microsecond'",
             "finished_at": "TIMESTAMPTZ 'epoch' + o.ended_at * INTERVAL '1 microsecond'",
             "on_sqlite": "--",
+            "on_postgres": "",
+            "later": "--",
             # A snapshot does not list the subtransactions in progress. Outcomes are never written in one; a user's transaction
             # may change an item in one. The last item matters on SQLite only, and is 0 here.
             "unseen": f"(o.item > CAST(:last_item AS BIGINT) AND ({_IS_UNSEEN.format('o')} OR {_IS_UNSEEN.format('i')} "

@@ -22,6 +22,7 @@ import msgspec
 from holdfast.clock import Clock, HostClock
 from holdfast.errors import StoreBroken, StoreConflict, StoreError, UsageError
 from holdfast.model.logs import logger
+from holdfast.schema import LaterIndex
 from holdfast.store.async_connection import AwaitedSQLite
 from holdfast.store.database_errors import is_innocent
 from holdfast.store.driver import MARKING, Begun, Driver, Forkable, Mark, Row, quietly
@@ -174,7 +175,7 @@ class SQLite(Forkable):
     def end_within(self) -> None:
         """Nothing to do: no setting was changed."""
 
-    def begin_bare(self) -> int:
+    def begin_bare(self, lock_seconds: float = 0.0) -> int:
         self._begin_immediate()
         self._mark = None
         return self._clock.now()
@@ -309,6 +310,13 @@ class SQLite(Forkable):
 
     def _journal_mode(self) -> str:
         return str(self._run("PRAGMA journal_mode", {})[0][0])
+
+    def unbuilt(self, indexes: Sequence[LaterIndex]) -> list[LaterIndex]:
+        # There are none: every writer would wait while one is built.
+        return []
+
+    def build(self, index: LaterIndex) -> None:
+        raise AssertionError("unreachable")
 
     def cannot_write(self) -> str | None:
         free = free_bytes(self.path.parent)

@@ -37,6 +37,8 @@ class SQLiteDialect(Dialect):
             "started_at": _instant("o.started_at"),
             "finished_at": _instant("o.ended_at"),
             "on_sqlite": "",
+            "on_postgres": "--",
+            "later": "--",
             # One writer at a time: leases are granted, and rows amended, in the order of commits. What passed without a lease
             # was imported together with its item; whatever else ended without one counts as unseen.
             "unseen": "((o.lease > :seen AND o.lease <= :reached) OR o.lease IN (SELECT value FROM json_each(:snapshot)) "

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from typing import Any, TypeVar
 
 from holdfast import schema
 from holdfast.errors import StoreBroken, StoreConflict, StoreUnavailable, UsageError
+from holdfast.store import upgrading
 from holdfast.store.async_connection import is_async
 from holdfast.store.connection import StoreConnection
 from holdfast.store.driver import Begun, Driver, Limits, Lock, NewsListener
 from holdfast.store.kind import StoreKind
 from holdfast.store.transaction import Transaction
-from holdfast.store.write import CONFLICT_TRIES, AtOnce, Write
+from holdfast.store.write import AtOnce, Write
 
 T = TypeVar("T")
 
@@ -178,43 +179,26 @@ class Store(StoreConnection):
 
     def schema_version(self) -> int:
         """The schema version of the tables; 0 if there are none."""
-        return self._view(lambda driver, _: _version(driver))
+        return self._view(lambda driver, _: upgrading.version_of(driver))
 
     def upgrade(self) -> list[str]:
-        """Bring the tables up to date, exclusively; return the migrations that were run."""
-        for again in range(CONFLICT_TRIES):
-            try:
-                return self._upgrade()
-            except StoreConflict:
-                # Writers queue behind an upgrade, readers do not: a reader that holds one table and needs another may deadlock.
-                if again == CONFLICT_TRIES - 1:
-                    raise
-        raise AssertionError("unreachable")
-
-    def _upgrade(self) -> list[str]:
+        """Bring the tables up to date, exclusively; return the migrations that were run. Indexes that take long are built
+        afterwards, beside the work of others; if that is interrupted, the next upgrade does it."""
         driver = self.connect()
-        done: list[str] = []
-        migrations = schema.migrations()
-        try:
-            now = driver.begin_bare()
-            version = _version(driver)
-            if version > migrations[-1].number:
-                raise StoreBroken(_too_new(self.where, version))
-            for migration in migrations:
-                if migration.number > version:
-                    self._migrate(driver, migration, now)
-                    done.append(f"{migration.number:04d} {migration.name}")
-            driver.commit()
-        except BaseException:
-            driver.rollback()
-            raise
+        done = upgrading.migrate(driver, self.where)
+        for index in driver.unbuilt(schema.later_indexes()):
+            driver.build(index)
         return done
+
+    def missing_indexes(self) -> list[str]:
+        """Indexes that an interrupted upgrade has not built."""
+        return [index.name for index in self.connect().unbuilt(schema.later_indexes())]
 
     def require_schema(self) -> None:
         """Refuse tables that are missing, or older or newer than this code."""
         version = self.schema_version()
         if version > schema.newest():
-            raise StoreBroken(_too_new(self.where, version))
+            raise StoreBroken(upgrading.too_new(self.where, version))
         if version == 0:
             raise StoreBroken(f"{self.where} has no holdfast tables yet: add items to it, or run `holdfast db upgrade`")
         if version < schema.newest():
@@ -223,15 +207,6 @@ class Store(StoreConnection):
             )
         if hidden := self._view(lambda driver, _: driver.hides()):
             raise StoreBroken(f"{self.where}: {hidden}: give it the right to see all of them (a policy, or BYPASSRLS)")
-
-    def _migrate(self, driver: Driver, migration: schema.Migration, now: int) -> None:
-        for text in _split(migration.text):
-            driver.run(driver.dialect.render("migration", text), {})
-        record = driver.dialect.render(
-            "record_migration",
-            "INSERT INTO holdfast_schema_version (version, name, migrated_at) VALUES (:version, :name, :now)",
-        )
-        driver.run(record, {"version": migration.number, "name": migration.name, "now": now})
 
 
 def _raw(connection: Any) -> Any:
@@ -249,25 +224,3 @@ def _raw(connection: Any) -> Any:
             connection.begin()
         return _raw(connection.connection)
     return connection
-
-
-def _version(driver: Driver) -> int:
-    exists = driver.run_text(driver.dialect.words["has_schema"])
-    if not exists or not exists[0][0]:
-        return 0
-    statement = driver.dialect.render("version", "SELECT COALESCE(MAX(version), 0) FROM holdfast_schema_version")
-    return int(driver.run(statement, {})[0][0])
-
-
-def _split(text: str) -> Iterable[str]:
-    lines = [line for line in text.splitlines() if not line.lstrip().startswith("--")]
-    for part in "\n".join(lines).split(";\n"):
-        if part.strip(";\n "):
-            yield part.strip(";\n ")
-
-
-def _too_new(where: str, version: int) -> str:
-    return (
-        f"{where} has schema {version}, this holdfast knows {schema.newest()}: it belongs to a newer holdfast; "
-        f"upgrade this one with pip"
-    )

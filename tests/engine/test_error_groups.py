@@ -166,3 +166,32 @@ def test_an_item_that_passes_after_all_stands_failed_no_longer(app: App) -> None
     app.retry(key="x1")
     app.complete(app.claim()[0])
     assert errors(app)[0]["items"] == 1
+
+
+def test_the_table_by_which_sqlite_finds_the_stages_of_a_group_follows_the_outcomes(app: App, database: str) -> None:
+    """Written by triggers, so that nothing that changes outcomes has to know of it."""
+    if database == "postgres":
+        pytest.skip("PostgreSQL has an index")
+
+    def grouped() -> set[tuple[Any, ...]]:
+        found = set(app.query("SELECT error_group, item, stage FROM holdfast_grouped"))
+        outcomes = "SELECT error_group, item, stage FROM holdfast_outcomes WHERE error_group IS NOT NULL"
+        assert found == set(app.query(outcomes))
+        return found
+
+    group = three_that_fail(app)
+    torn = grouped()
+    assert {name for name, _, _ in torn} == {group}
+    assert len(torn) == 2
+    app.execute("UPDATE holdfast_outcomes SET stage = stage + 100")
+    assert {stage for _, _, stage in grouped()} == {stage + 100 for _, _, stage in torn}
+    app.execute(
+        "UPDATE holdfast_outcomes SET error_group = 'another' WHERE item = (SELECT MIN(item) FROM holdfast_outcomes)"
+    )
+    assert {name for name, _, _ in grouped()} == {group, "another"}
+    app.execute("UPDATE holdfast_outcomes SET error_group = NULL WHERE error_group = 'another'")
+    assert len(grouped()) == 1
+    app.execute("UPDATE holdfast_outcomes SET error_group = 'again' WHERE error_group IS NULL")
+    assert len(grouped()) == 2
+    app.execute("DELETE FROM holdfast_outcomes")
+    assert grouped() == set()

@@ -102,29 +102,16 @@ ALTER TABLE holdfast_stages ADD COLUMN reruns_since BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE holdfast_stages ADD COLUMN readings TEXT NOT NULL DEFAULT '';
 ALTER TABLE holdfast_pipelines ADD COLUMN provenance TEXT NOT NULL DEFAULT '[]';
 
--- Counts and memos have one more state each. SQLite cannot change a CHECK: the tables are created again, and their rows copied.
 -- A memo points to the call whose answer, or intent, it holds; a rejected one only counts rejections.
-CREATE TABLE holdfast_memos_before AS SELECT * FROM holdfast_memos;
-DROP TABLE holdfast_memos;
-CREATE TABLE holdfast_memos (
-    stage BIGINT NOT NULL,
-    item BIGINT NOT NULL,
-    name TEXT {bytewise} NOT NULL,
-    state TEXT NOT NULL CHECK (state IN ('intended', 'done', 'rejected')),
-    version TEXT NOT NULL,
-    idempotency_key TEXT NOT NULL,
-    lease BIGINT NOT NULL,
-    estimate BIGINT,
-    cost BIGINT,
-    value TEXT,
-    at BIGINT NOT NULL,
-    call BIGINT,
-    rejections INTEGER NOT NULL DEFAULT 0,
-    PRIMARY KEY (stage, item, name)
-) {keyed};
-INSERT INTO holdfast_memos (stage, item, name, state, version, idempotency_key, lease, estimate, cost, value, at)
-SELECT stage, item, name, state, version, idempotency_key, lease, estimate, cost, value, at FROM holdfast_memos_before;
-DROP TABLE holdfast_memos_before;
+-- Memos have one more state. They may be many and long, so none is copied: only the definition of the table changes. SQLite has
+-- no statement for that, and documents this way. The rows of PostgreSQL fulfilled a stricter check, so they need not be read.
+ALTER TABLE holdfast_memos ADD COLUMN call BIGINT;
+ALTER TABLE holdfast_memos ADD COLUMN rejections INTEGER NOT NULL DEFAULT 0;
+{on_sqlite}PRAGMA writable_schema = ON;
+{on_sqlite}UPDATE sqlite_master SET sql = replace(sql, '(''intended'', ''done'')', '(''intended'', ''done'', ''rejected'')') WHERE type = 'table' AND name = 'holdfast_memos';
+{on_sqlite}PRAGMA writable_schema = RESET;
+{on_postgres}ALTER TABLE holdfast_memos DROP CONSTRAINT memos_state_check, ADD CONSTRAINT memos_state_check CHECK (state IN ('intended', 'done', 'rejected')) NOT VALID;
+-- Counts have one more state, too. They are few: the table is created again, and its rows copied.
 DROP VIEW holdfast_stage_stats;
 CREATE TABLE holdfast_counts_before AS SELECT slot, stage, state, bucket, n, total_us, most_us FROM holdfast_counts;
 DROP TABLE holdfast_counts;
@@ -303,7 +290,13 @@ CREATE TABLE holdfast_error_groups (
 ) {keyed};
 ALTER TABLE holdfast_delayed ADD COLUMN error_group TEXT;
 ALTER TABLE holdfast_outcomes ADD COLUMN error_group TEXT;
-CREATE INDEX ix_holdfast_outcomes_group ON holdfast_outcomes (error_group, item) WHERE error_group IS NOT NULL;
+-- Which finished stages belong to a group. An index on a large table takes as long as reading all of it. PostgreSQL builds it
+-- beside the work of others; SQLite would let every writer wait, so there it is a table, which is empty at first.
+{later}CREATE INDEX ix_holdfast_outcomes_group ON holdfast_outcomes (error_group, item) WHERE error_group IS NOT NULL;
+{on_sqlite}CREATE TABLE holdfast_grouped (error_group TEXT NOT NULL, item BIGINT NOT NULL, stage BIGINT NOT NULL, PRIMARY KEY (error_group, item, stage)) WITHOUT ROWID;
+{on_sqlite}CREATE TRIGGER holdfast_group_outcome AFTER INSERT ON holdfast_outcomes WHEN new.error_group IS NOT NULL BEGIN INSERT INTO holdfast_grouped (error_group, item, stage) VALUES (new.error_group, new.item, new.stage) ON CONFLICT DO NOTHING; END;
+{on_sqlite}CREATE TRIGGER holdfast_regroup_outcome AFTER UPDATE OF item, stage, error_group ON holdfast_outcomes WHEN (new.error_group, new.item, new.stage) IS NOT (old.error_group, old.item, old.stage) BEGIN DELETE FROM holdfast_grouped WHERE error_group = old.error_group AND item = old.item AND stage = old.stage; INSERT INTO holdfast_grouped (error_group, item, stage) SELECT new.error_group, new.item, new.stage WHERE new.error_group IS NOT NULL ON CONFLICT DO NOTHING; END;
+{on_sqlite}CREATE TRIGGER holdfast_ungroup_outcome AFTER DELETE ON holdfast_outcomes WHEN old.error_group IS NOT NULL BEGIN DELETE FROM holdfast_grouped WHERE error_group = old.error_group AND item = old.item AND stage = old.stage; END;
 
 -- Since when it waits; 0 if a worker of the version before wrote the row.
 ALTER TABLE holdfast_waiting ADD COLUMN since BIGINT NOT NULL DEFAULT 0;

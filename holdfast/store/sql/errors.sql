@@ -23,7 +23,7 @@ SELECT 1 WHERE EXISTS (SELECT 1 FROM holdfast_error_groups WHERE id = :id)
     OR EXISTS (SELECT 1 FROM holdfast_outcomes WHERE error_group = :id);
 
 -- name: items_of_error_group
-SELECT o.item FROM holdfast_outcomes o {by ix_holdfast_outcomes_group} WHERE o.error_group = :id AND o.stage {in stages} LIMIT :most;
+SELECT o.item FROM holdfast_outcomes o WHERE o.error_group = :id AND o.stage {in stages} LIMIT :most;
 
 -- name: paid_in_leases
 -- The money charged or in doubt for attempts.

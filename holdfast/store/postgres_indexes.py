@@ -1,0 +1,36 @@
+"""Indexes that PostgreSQL builds while others go on writing. This takes several transactions, and cannot be part of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from psycopg import sql
+
+from holdfast.schema import LaterIndex
+from holdfast.store.driver import Row
+from holdfast.store.postgres_dialect import PostgresDialect
+
+Ask = Callable[[str], Sequence[Row]]
+
+
+def unbuilt(ask: Ask, dialect: PostgresDialect, indexes: Sequence[LaterIndex]) -> list[LaterIndex]:
+    """Those of these indexes that are not there, or were given up half-built; not those that another process is building."""
+    return [one for one in indexes if not _is_there(ask, dialect, one, f"AND (i.indisvalid OR EXISTS ({_BUILDING}))")]
+
+
+def build(ask: Ask, dialect: PostgresDialect, index: LaterIndex) -> None:
+    """Build one, beside the work of others. What an interrupted process has left of it is removed first."""
+    if _is_there(ask, dialect, index, f"AND NOT i.indisvalid AND NOT EXISTS ({_BUILDING})"):
+        ask(f"DROP INDEX CONCURRENTLY IF EXISTS {dialect.schema}.{index.name}")
+    # No lock keeps two processes from this: a transaction that held one would be waited for. The second one finds the index.
+    on = dialect.render("migration", index.on).text.replace("%%", "%")
+    ask(f"CREATE INDEX CONCURRENTLY IF NOT EXISTS {index.name} ON {on}")
+
+
+_BUILDING = "SELECT 1 FROM pg_catalog.pg_stat_progress_create_index p WHERE p.index_relid = i.indexrelid"
+
+
+def _is_there(ask: Ask, dialect: PostgresDialect, index: LaterIndex, condition: str) -> bool:
+    named = sql.Literal(f"{dialect.schema}.{index.name}").as_string(None)
+    text = f"SELECT 1 FROM pg_catalog.pg_index i WHERE i.indexrelid = pg_catalog.to_regclass({named}) {condition}"
+    return bool(ask(text))

@@ -45,6 +45,8 @@ class Block(NamedTuple):
     items: int = 1
     #: How much later the next of them was added and worked on.
     apart_us: int = 0
+    #: So many numbers between them and their copies belong to others.
+    skipped: int = 0
 
 
 def fill(order: Order) -> None:
@@ -97,7 +99,9 @@ def multiply(database: Sql, table: str, column: str, block: Block, copies: int) 
     own_number = column != "id" and columns[0] == "id"
     copied = [name for name in columns if not (own_number and name == "id")]
     moved = {name: f"{name} + i * {block.apart_us:d}" for name in TIMES} if block.apart_us else {}
-    values = {name: moved.get(name, name) for name in copied} | {column: f"{column} + i * {block.items:d}"}
+    values = {name: moved.get(name, name) for name in copied} | {
+        column: f"{column} + {block.skipped:d} + i * {block.items:d}"
+    }
     if table == "items":
         # Of one length, so that keys have the order of items.
         values["key"] = f"key || '-' || substr(CAST({NUMBERS:d} + i AS TEXT), 2)"

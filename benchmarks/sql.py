@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
 
@@ -21,6 +22,10 @@ class Sql(Protocol):
         """A table of whole numbers, in a column named i."""
         ...
 
+    def size(self) -> int:
+        """The bytes that the store takes on disk."""
+        ...
+
     def finish(self, tables: Sequence[str]) -> None:
         """Leave the store as it would be after a quiet time."""
         ...
@@ -32,7 +37,8 @@ class SqliteSql:
     prefix = "holdfast_"
 
     def __init__(self, url: str) -> None:
-        self._conn = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+        self._path = Path(url.removeprefix("sqlite:///"))
+        self._conn = sqlite3.connect(self._path, isolation_level=None)
         self._conn.execute("PRAGMA synchronous = OFF")
         self._conn.execute("PRAGMA cache_size = -200000")
 
@@ -50,6 +56,9 @@ class SqliteSql:
             f"(WITH RECURSIVE n(i) AS (SELECT {low:d} UNION ALL SELECT i + 1 FROM n WHERE i < {high:d}) "
             "SELECT i FROM n) AS n"
         )
+
+    def size(self) -> int:
+        return sum(file.stat().st_size for file in self._path.parent.glob(f"{self._path.name}*"))
 
     def finish(self, tables: Sequence[str]) -> None:
         self._conn.execute("PRAGMA synchronous = FULL")
@@ -84,6 +93,10 @@ class PostgresSql:
 
     def numbers(self, low: int, high: int) -> str:
         return f"generate_series({low:d}, {high:d}) AS n(i)"
+
+    def size(self) -> int:
+        [(size,)] = self.rows("SELECT pg_database_size(current_database())")
+        return int(size)
 
     def finish(self, tables: Sequence[str]) -> None:
         self._conn.execute("SELECT setval(pg_get_serial_sequence('items', 'id'), (SELECT max(id) FROM items))")

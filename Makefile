@@ -12,7 +12,7 @@ BESIDE := aiohttp anthropic attrs beautifulsoup4 httpx hypothesis numpy openai p
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help test tests testall test-postgres system-deps lint style types demo demo-curation demo-fiction demo-newsroom lowest constraints requirements reference docs bench bench-peers torture clean screenshots
+.PHONY: help test tests testall test-postgres system-deps lint style types demo demo-curation demo-fiction demo-newsroom lowest constraints requirements reference docs bench bench-peers torture clean screenshots release
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do printf '%-18s %s\n' "$$name" "$$what"; done
@@ -105,6 +105,9 @@ bench-peers: $(READY) ## the same beside the peers, each in an environment that 
 torture: $(READY) ## kill workers of a paid pipeline 10,000 times on each database (about half an hour)
 	$(PY) -m tools.torture --store sqlite
 	$(PY) -m tools.torture --store postgres
+
+release: $(READY) ## build source archive and wheel of HEAD into build/release, and try them on every Python that is here
+	$(PY) -m tools.release $(RELEASE)
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) benchmarks/.environments .demo .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist

@@ -12,7 +12,7 @@ def postgres_server(url: str) -> int | None:
     import psycopg
 
     with psycopg.connect(url) as conn:
-        return psutil.Process(conn.info.backend_pid).ppid()
+        return int(psutil.Process(conn.info.backend_pid).ppid())
 
 
 def family_cpu(pid: int) -> float:

@@ -178,6 +178,10 @@ class SQLite(Forkable):
     def begin_bare(self, lock_seconds: float = 0.0) -> int:
         self._begin_immediate()
         self._mark = None
+        raw: Any = self._conn
+        if hasattr(raw, "setconfig"):
+            # From Python 3.12 on. Some systems forbid what migration 5 does to a definition, unless it is asked for.
+            raw.setconfig(getattr(sqlite3, "SQLITE_DBCONFIG_DEFENSIVE"), False)  # noqa: B009
         return self._clock.now()
 
     def run(self, statement: Statement, params: dict[str, Any]) -> list[Row]:

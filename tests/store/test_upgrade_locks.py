@@ -137,6 +137,17 @@ def test_a_file_takes_the_same_steps_whatever_the_number_of_its_rows(make: Make,
     assert many < 1.2 * few
 
 
+def test_a_library_that_guards_its_definitions_is_asked_to_let_the_upgrade_change_them(
+    make: Make, tmp_path: Path
+) -> None:
+    store = make(f"sqlite:///{tmp_path}/store.db")
+    raw: Any = store.connect()._conn  # type: ignore[attr-defined]
+    if not hasattr(raw, "setconfig"):
+        pytest.skip("Python 3.11 cannot set it")
+    raw.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
+    assert store.upgrade() == LATER
+
+
 def steps_of_upgrade(store: Store, rows: int) -> int:
     """The steps that SQLite's virtual machine takes for an upgrade with so many finished stages and memos, in tens."""
     numbers = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})"

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlencode
 
 from rich.console import Console
@@ -31,6 +31,9 @@ from examples.documents.fakes.fake_library import LONG_BOOK
 from examples.documents.pipeline import DOCUMENTS
 from holdfast import Holdfast
 from tools.small_png import small_png
+
+if TYPE_CHECKING:
+    from playwright.sync_api import ViewportSize
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "pictures"
@@ -44,8 +47,8 @@ PACE = {"first-seconds": 0.6, "page-seconds": 0.25}
 #: Of the terminal on the picture.
 COLUMNS, LINES = 100, 32
 WIDTH, TALLEST = 1280, 960
-PHONE = {"width": 375, "height": 720}
-SCHEMES = ("light", "dark")
+PHONE: ViewportSize = {"width": 375, "height": 720}
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 #: By the name of the picture; in this order, since what is running is shown first.
 PAGES = {
     "overview": "",

@@ -268,15 +268,15 @@ class _Page:
 
     def _walked(self, pattern: Pattern) -> list[Facts]:
         """Each walk looks as far as the page reaches by then: so those come first that fill it soon."""
-        place = {"key": _glob(self.tx, pattern), "after": self._behind}
+        place: Facts = {"key": _glob(self.tx, pattern), "after": self._behind}
         # Where most of what is wanted has passed, a stretch of it is enough.
         near, passed = min(self._behind + max(STRETCH, 2 * self.most), self.last), self._passed()
-        rest = {**self._rest([], several=True), "last": near}
+        rest: Facts = {**self._rest([], several=True), "last": near}
         found = self._first([], self._page_passed(**passed, **place, **rest))
         if self.group is not None:
             which = {"stages": [*self.stages], "states": sorted(self.states), "error": self.error, "group": self.group}
-            rest = self._rest(found, several=True)
-            found = self._first(found, self.tx.records("page_group", **which, **place, **rest))
+            most = self._rest(found, several=True)["most"]
+            found = self._first(found, self.tx.records("page_group", **which, **place, most=most))
         if State.IN_PROGRESS in self.states:
             rest = self._rest(found, several=True)
             found = self._first(found, self.tx.records("page_leased", stages=[*self.stages], **place, **rest))
@@ -291,7 +291,7 @@ class _Page:
             return []
         return self.tx.records("page_passed", stages=stages, states=states, error=self.error, **place)
 
-    def _rest(self, found: list[Facts], several: bool = False) -> dict[str, int]:
+    def _rest(self, found: list[Facts], several: bool = False) -> Facts:
         """How far to look beside these, and for how many. Of a stage at a time, one row may have been told on the page before;
         of several at once as many as an item has, and as many of the last one may be cut off."""
         last = found[-1]["item"] if len(found) == self.most else self.last

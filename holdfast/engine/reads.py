@@ -111,7 +111,7 @@ def bad_ends(tx: Transaction, places: Iterable[tuple[str, str, str]]) -> tuple[l
     found: dict[tuple[str, ...], Facts] = {}
     first: list[Facts] = []
     for pipeline, stage, state in places:
-        where = {"pipeline": pipeline, "stage": stage}
+        where: Facts = {"pipeline": pipeline, "stage": stage}
         rows = items(tx, **where, states=[State(state)], key=None, error=None, after=0, most=LOOKED_AT)
         first += rows[: MOST_ERRORS - len(first)]
         for row in rows:

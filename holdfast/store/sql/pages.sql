@@ -110,9 +110,10 @@ WHERE o.stage = :stage AND o.state = :state AND o.state NOT IN ('done', 'skipped
 ORDER BY o.item LIMIT :most;
 
 -- name: page_group
+-- Without a last item: a range of items leads PostgreSQL to another index.
 SELECT o.item, o.stage, o.state, o.attempts, CAST(NULL AS BIGINT) AS next_attempt_at, o.error, o.ended_at AS updated_at
 FROM holdfast_outcomes o
-WHERE o.error_group = :group AND o.item > :after AND o.item <= :last AND o.stage {in stages} AND o.state {in states text}
+WHERE o.error_group = :group AND o.item > :after AND o.stage {in stages} AND o.state {in states text}
   AND (CAST(:error AS TEXT) IS NULL OR {position}(o.error, :error) > 0)
   AND (SELECT i.key FROM holdfast_items i WHERE i.id = o.item) {glob} :key
   AND (SELECT COUNT(*) FROM holdfast_waiting w WHERE w.stage = o.stage AND w.item = o.item

@@ -28,6 +28,7 @@ CONFIG = ROOT / "docs" / "site" / "zensical.toml"
 FETCHING = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "srcset"}
 
 _LINK = re.compile(r"(?<!\\)(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+_ATTRIBUTE = re.compile(r"\b(src|srcset)=\"([^\":]+)\"")
 _FENCE = re.compile(r"(^(?:`{3,}|~{3,}).*?^(?:`{3,}|~{3,})[ \t]*$)", re.DOTALL | re.MULTILINE)
 
 
@@ -88,8 +89,13 @@ def relink(page: str, text: str, pages: dict[str, str]) -> str:
             return words
         return f"[{words}]({_from(pages[page], pages[found])}{'#' if anchor else ''}{anchor})"
 
+    def shown(attribute: re.Match[str]) -> str:
+        return f'{attribute[1]}="{_from(pages[page], resolve(page, attribute[2]).removeprefix("docs/"))}"'
+
     parts = _FENCE.split(text)
-    return "".join(part if part.startswith(("```", "~~~")) else _LINK.sub(on_site, part) for part in parts)
+    return "".join(
+        part if part.startswith(("```", "~~~")) else _ATTRIBUTE.sub(shown, _LINK.sub(on_site, part)) for part in parts
+    )
 
 
 def _from(page: str, target: str) -> str:
@@ -138,6 +144,10 @@ def problems(site: Path) -> list[str]:
     for file, page in pages.items():
         name = file.relative_to(site)
         found += [f"{name}: loads {one}" for one in page.fetched if "//" in one]
+        local = [
+            unquote(one) for one in page.fetched if not re.match(r"[a-z]+:|.*//|/", one) and name.name != "404.html"
+        ]
+        found += [f"{name}: there is no {one}" for one in local if not (file.parent / one).is_file()]
         for link in page.linked:
             path, _, anchor = unquote(link).partition("#")
             # The page of an unknown address does not know where it is shown.

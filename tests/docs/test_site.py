@@ -77,14 +77,24 @@ def test_a_link_to_a_file_that_is_not_on_the_site_becomes_text() -> None:
     )
 
 
+def test_pictures_lead_to_where_they_are_on_the_site() -> None:
+    text = '![life](../pictures/life.svg) <img src="../pictures/a.png" alt=""> <source srcset="../pictures/b.png">'
+    assert site.relink("docs/guide/a.md", text, {"docs/guide/a.md": "guide/a.md"}) == text
+    readme = '<img src="docs/pictures/a.png"> ![b](docs/pictures/b.png)'
+    assert site.relink("README.md", readme, {"README.md": "index.md"}) == (
+        '<img src="pictures/a.png"> ![b](pictures/b.png)'
+    )
+
+
 def test_what_a_page_of_the_site_loads_from_elsewhere_is_reported(tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text(
         '<link rel="stylesheet" href="own.css"><script src="https://cdn.example/x.js"></script>'
-        '<a href="https://example.org">out</a><a href="gone.html">in</a><a href="#no">place</a><p id="yes">'
+        '<a href="https://example.org">out</a><a href="gone.html">in</a><a href="#no">place</a><p id="yes"><img src="gone.png">'
     )
     (tmp_path / "own.css").write_text("@font-face { src: url(//fonts.example/a.woff2) }")
     assert site.problems(tmp_path) == [
         "index.html: loads https://cdn.example/x.js",
+        "index.html: there is no gone.png",
         "index.html: gone.html: there is no gone.html",
         "index.html: #no: no such place in index.html",
         "own.css: loads //fonts.example/a.woff2",

@@ -67,7 +67,7 @@ def draw() -> str:
     foot = text(
         24,
         384,
-        "From a finished state a stage becomes pending again only by retry, reprocess or a changed input.",
+        "A finished stage becomes pending again by retry, reprocess, a follow-on item that asks for it, or a changed input.",
         kind="small",
     )
     return drawing(

@@ -33,6 +33,16 @@ PAGES = (
     "when-things-go-wrong",
 )
 
+#: Pages with commands that are not typed here: the test that does, or why none does.
+OTHERS = {
+    "README": "tests/docs/test_readme.py",
+    "crash-tests": "tests/docs/test_crash_tests_guide.py",
+    "dashboard": "runs until it is stopped",
+    "half-an-hour": "tests/docs/test_half_an_hour.py",
+    "job-file": "its pipeline works at night only; the block that shows problems is typed below",
+    "own-tables": "loops run until they are stopped; the migration is run by tests/examples/test_curation_guides.py",
+    "results": "tests/export/test_views.py",
+}
 #: Lines that are not typed here, and why.
 LEFT_OUT = {
     r"holdfast (worker|ui) ": "runs until it is stopped",
@@ -158,6 +168,12 @@ def test_a_wrong_job_file_is_reported_as_the_guide_shows(tmp_path: Path, monkeyp
     )
     code, said = typed(*command.split()[1:])
     assert (code, [line for line in said.splitlines() if line in lines]) == (4, lines)
+
+
+def test_every_page_with_commands_is_typed_somewhere_or_says_why_not() -> None:
+    pages = {page.stem: page for page in (ROOT / "README.md", *(ROOT / "docs" / "guide").glob("*.md"))}
+    assert {name for name, page in pages.items() if blocks(page, "sh", "console")} == {*PAGES, *OTHERS}
+    assert [where for where in OTHERS.values() if where.startswith("tests/") and not (ROOT / where).is_file()] == []
 
 
 def test_every_reason_to_leave_a_line_out_is_needed() -> None:

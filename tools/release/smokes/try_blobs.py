@@ -18,7 +18,7 @@ def scan(item: Any, ctx: Any) -> Any:
 
 @books.stage(after="scan")
 def measure(item: Any, ctx: Any) -> Any:
-    return {"size": len(ctx.result("scan")["page"].read())}
+    return {"size": len(ctx.blob(ctx.result("scan")["page"]).read())}
 
 
 books.add(["moby-dick"])

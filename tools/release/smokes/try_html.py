@@ -26,7 +26,7 @@ with HTTPServer(("127.0.0.1", 0), Shelf) as server:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
     books = Pipeline("books", store="sqlite:///html.db")
-    books.source("shelf", html=f"{address}/books", links="article h2 a", every="1h")
+    books.source("shelf", html=f"{address}/books", links="article h2 a", every="1h", allow_private=True)
 
     @books.stage()
     def read(item: Any, ctx: Any) -> Any:

@@ -12,6 +12,7 @@ import platform
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -105,6 +106,7 @@ from holdfast.store import Store, Transaction, open_store
 from holdfast.telemetry.metrics_gauges import Sample
 from holdfast.telemetry.metrics_gauges import gauges as as_samples
 from holdfast.telemetry.metrics_otel import new_metrics
+from holdfast.telemetry.tracing import adding
 from holdfast.version import VERSION
 from holdfast.worker import Settings, Worker
 
@@ -300,10 +302,12 @@ class Holdfast:
         """
         known = next((one.data_type for one in self.pipelines if one.name == pipeline), None)
         to = Addition(pipeline, merge or self.merges.get(pipeline, overwrite), priority, progress, known)
-        if connection is not None:
-            return add_within(self._registered_store, connection, to, items)
-        atomic = isinstance(items, Collection) if atomic is None else atomic
-        return self._adder.add(self._registered_store, to, items, atomic=atomic)
+        with adding(pipeline, items) as traceparent:
+            to = to if traceparent is None else replace(to, traceparent=traceparent)
+            if connection is not None:
+                return add_within(self._registered_store, connection, to, items)
+            atomic = isinstance(items, Collection) if atomic is None else atomic
+            return self._adder.add(self._registered_store, to, items, atomic=atomic)
 
     @contextmanager
     def _registered_store(self) -> Iterator[Store]:

@@ -42,6 +42,8 @@ class Addition:
     progress: Callable[[Added], None] | None = None
     #: What the data is checked against.
     type: ValueType | None = None
+    #: The span that adds them, to which their attempts will link.
+    traceparent: str | None = None
 
     def __post_init__(self) -> None:
         given = self.priority
@@ -230,7 +232,7 @@ def read_in_chunks(items: Iterable[Written], to: Addition | None = None) -> Iter
 
 def _read(place: int, given: object, to: Addition | None) -> NewItem:
     data: Any
-    type_ = None if to is None else to.type
+    type_, traceparent = (None, None) if to is None else (to.type, to.traceparent)
     if isinstance(given, str):
         key, data = check_key(given), {}
     elif type_ is not None and isinstance(given, tuple) and len(given) == 2:
@@ -243,8 +245,8 @@ def _read(place: int, given: object, to: Addition | None) -> NewItem:
     else:
         raise UsageError(f"item {place} is a {type(given).__name__}; give a key or an object with a 'key'")
     if to is not None and type_ is not None:
-        return NewItem(key, typed_data(type_, to.pipeline, key, data), type_.fingerprint)
+        return NewItem(key, typed_data(type_, to.pipeline, key, data), type_.fingerprint, traceparent)
     try:
-        return NewItem(key, codec.encode(data))
+        return NewItem(key, codec.encode(data), None, traceparent)
     except ValueRefused as error:
         raise UsageError(f"item {key!r}: its data has {error}") from None

@@ -51,6 +51,8 @@ class Lease(msgspec.Struct, eq=False, gc=False):
     unsure: str | None = None
     #: When the work became ready to be claimed; 0 if that is not known.
     ready_at: int = 0
+    #: The span that added the item.
+    traceparent: str | None = None
 
     def read_data(self) -> Any:
         """A fresh copy of the item's data; also computes its hash. Raises Permanent if the data cannot be read."""
@@ -111,6 +113,7 @@ class Lease(msgspec.Struct, eq=False, gc=False):
             1,
             self._data_hash,
             ready_at=now,
+            traceparent=self.traceparent,
         )
 
 
@@ -208,8 +211,8 @@ def _granted(tx: Transaction, stage: int, rows: Sequence[Row]) -> list[Lease]:
 
 def _leases(stage: int, rows: Sequence[Row], now: int) -> list[Lease]:
     return [
-        Lease(id_, item, stage, attempt, alone, rerun, key, data, now, ready_at=ready_at)
-        for id_, item, attempt, alone, rerun, key, data, ready_at, _ in rows
+        Lease(id_, item, stage, attempt, alone, rerun, key, data, now, ready_at=ready_at, traceparent=traceparent)
+        for id_, item, attempt, alone, rerun, key, data, ready_at, traceparent, _ in rows
     ]
 
 

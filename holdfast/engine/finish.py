@@ -48,6 +48,8 @@ class FollowOn(NamedTuple):
     child: bool
     #: The fingerprint of the type that the data was checked against.
     type: str | None = None
+    #: The span that adds it.
+    traceparent: str | None = None
 
 
 class Cost(NamedTuple):

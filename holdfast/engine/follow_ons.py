@@ -50,7 +50,7 @@ def _submit(tx: Transaction, pipeline: str, when_exists: str, follow_ons: list[F
     for one in follow_ons:
         # Several with the same key are merged as if they were added one after the other.
         data = merged(merge, one.key, items[one.key].data, one.data) if one.key in items else one.data
-        items[one.key] = NewItem(one.key, data, one.type)
+        items[one.key] = NewItem(one.key, data, one.type, one.traceparent)
     renewed: set[str] = set()
 
     def decide(key: str, old: str, new: str) -> str:

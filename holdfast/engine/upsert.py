@@ -31,6 +31,8 @@ class NewItem(NamedTuple):
     data: str
     #: The fingerprint of the type that the data was checked against.
     type: str | None = None
+    #: The span that adds it.
+    traceparent: str | None = None
 
 
 class Looked(NamedTuple):
@@ -134,13 +136,14 @@ def at_once(
     number = layout.number_of(pipeline) if layout is not None else None
     if layout is None or number is None or len(items) != 1:
         return None
-    [(key, data, type_)] = items
+    [(key, data, type_, traceparent)] = items
     first = [stage.id for stage in layout.of_pipeline(pipeline) if not stage.after]
     params = {
         "pipeline": number,
         "key": key,
         "data": data,
         "type": type_,
+        "traceparent": traceparent,
         "priority": priority,
         "slot": slot,
         "stages": first,
@@ -161,7 +164,7 @@ def _change_known(
     tx: Transaction, pipeline: str, left: dict[str, NewItem], keys: list[str], decide: Decide, done: Upserted
 ) -> Upserted:
     """Move the items that exist out of `left`, and save those whose data changes."""
-    updates: list[tuple[int, str, str | None]] = []
+    updates: list[tuple[int, str, str | None, str | None]] = []
     before: list[tuple[int, str, str]] = []
     own = _number(tx, pipeline)
     for number, key, data in tx.run("read_by_keys", pipeline=own, keys=keys):
@@ -172,7 +175,7 @@ def _change_known(
             continue
         done.known[key] = number
         if new != data:
-            updates.append((number, new, item.type))
+            updates.append((number, new, item.type, item.traceparent))
             before.append((number, key, data))
     read_anew(tx, pipeline, before)
     tx.run_rows("update_items", updates, now=tx.now)

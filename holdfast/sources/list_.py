@@ -29,5 +29,5 @@ class List(Source):
     options: ClassVar[Mapping[str, Reader]] = {"list": _items}
 
     def look(self, memory: dict[str, Any]) -> Iterator[Found | Kept]:
-        for key, data, _ in read_items(self.settings["list"]):
-            yield Found(key, codec.decode(data))
+        for item in read_items(self.settings["list"]):
+            yield Found(item.key, codec.decode(item.data))

@@ -169,7 +169,8 @@ class Context(msgspec.Struct, eq=False):
             key = check_key(key)
             text = codec.encode(dict(data)) if type_ is None else typed_data(type_, pipeline, key, data)
             known = None if type_ is None else type_.fingerprint
-            said.follow_ons.append(FollowOn(pipeline, key, text, when_exists, child, known))
+            here = None if self._around.spans is None else self._around.spans.traceparent_here()
+            said.follow_ons.append(FollowOn(pipeline, key, text, when_exists, child, known, here))
         except (ValueRefused, UsageError) as error:
             raise UsageError(f"{self._where}: submit: {error}") from None
 

@@ -13,12 +13,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import InitVar, dataclass, replace
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from holdfast.blobs import Blobs
 from holdfast.engine.claim import Lease
 from holdfast.engine.complete import complete, must_be_alone
 from holdfast.engine.finish import AttemptEffect, FinishedAttempt
@@ -29,7 +29,6 @@ from holdfast.errors import HoldfastError, StoreUnavailable, UsageError
 from holdfast.model import codec
 from holdfast.model.failure_cause import describe
 from holdfast.model.logs import logger
-from holdfast.model.stage import PipelineSpec
 from holdfast.model.states import Alone, State
 from holdfast.runtime import child_messages as wire
 from holdfast.store import Store, Transaction
@@ -51,7 +50,15 @@ class Request(msgspec.Struct):
     memos: list[MemoWrite] = []
 
 
-_FROM_WORKER = wire.decoder_of(list[Lease])
+class Assignment(msgspec.Struct):
+    """What a child is to run."""
+
+    leases: list[Lease]
+    #: The span of the call, if the program traces.
+    traceparent: str | None = None
+
+
+_FROM_WORKER = wire.decoder_of(Assignment)
 _FROM_CHILD = wire.decoder_of(Request | list[FinishedAttempt])
 
 
@@ -72,7 +79,7 @@ class StageConversation:
         return [FinishedAttempt(lease, State.PENDING) for lease in call.leases]
 
     def talk(self, call: StageCall, line: socket.socket) -> list[FinishedAttempt]:
-        wire.send(line, call.leases)
+        wire.send(line, Assignment(call.leases, self._traceparent(call)))
         limit = call.spec.timeout_seconds
         while True:
             left = None if limit is None else call.started + limit - time.monotonic()
@@ -92,6 +99,10 @@ class StageConversation:
                 line.settimeout(None)
                 wire.send(line, self._answer(call, message))
 
+    def _traceparent(self, call: StageCall) -> str | None:
+        """The span under which the child runs the call."""
+        return None
+
     def _answer(self, call: StageCall, asked: Request) -> dict[str, Any]:
         try:
             if asked.method != "remember":
@@ -109,29 +120,30 @@ class StageChild:
     _line: socket.socket
     _offer: Offer
     _another_store: Callable[[], Store]
-    pipeline: Callable[[str], PipelineSpec | None]
-    blobs: Blobs
-    worker_name: str
+    _worker: InitVar[Surroundings]
 
     stopping = False
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, worker: Surroundings) -> None:
         self._lock = threading.Lock()
+        self.pipeline, self.blobs = worker.pipeline, worker.blobs
+        self.worker_name, self.spans = worker.worker_name, worker.spans
         self._runner = StageRunner(self)
 
     def run(self) -> None:
         while True:
             try:
-                leases: list[Lease] = wire.receive(self._line, _FROM_WORKER)
+                given: Assignment = wire.receive(self._line, _FROM_WORKER)
             except EOFError:
                 return
-            stage = leases[0].stage
+            stage = given.leases[0].stage
             pipeline, spec = self._offer[stage]
-            call = StageCall(pipeline, spec, leases, stage, time.monotonic())
-            if spec.is_async:
-                finished = asyncio.run(self._runner.run_async(call, time.monotonic))
-            else:
-                finished = self._runner.run(call, time.monotonic)
+            call = StageCall(pipeline, spec, given.leases, stage, time.monotonic())
+            with nullcontext() if self.spans is None else self.spans.below(given.traceparent):
+                if spec.is_async:
+                    finished = asyncio.run(self._runner.run_async(call, time.monotonic))
+                else:
+                    finished = self._runner.run(call, time.monotonic)
             # The worker may kill this process as soon as it has answered.
             sys.stdout.flush()
             sys.stderr.flush()

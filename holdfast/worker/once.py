@@ -11,7 +11,7 @@ import reprlib
 import sys
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.claim import Lease
 from holdfast.engine.memos import MemoWrite
@@ -29,6 +29,9 @@ from holdfast.worker.sub_step import SubStep, key_of, key_of_all
 from holdfast.worker.sub_step_terms import Terms, name_of
 from holdfast.worker.surroundings import Surroundings
 from holdfast.worker.sync_or_async import SubSteps, UserCall
+
+if TYPE_CHECKING:
+    from holdfast.telemetry.spans import PaidCallSpan
 
 #: How many characters are kept of an answer that has no JSON form.
 KEPT_LENGTH = 100_000
@@ -54,6 +57,8 @@ class Once:
     _terms: Terms
     _parts: Sequence[SubStep]
     _items: Mapping[SubStep, Item] | None = None
+    #: Of a paid call, if the program traces.
+    _span: PaidCallSpan | None = None
 
     def steps(self) -> SubSteps:
         """Returns the answer or, for a batch, the verdicts of its items in their order."""
@@ -157,10 +162,15 @@ class Once:
     # The call, and after it ---------------------------------------------------------------------------------------
 
     def _call(self, due: Sequence[SubStep]) -> SubSteps:
-        before, is_paid = sys.exception(), self._terms.is_paid
+        before, is_paid, function = sys.exception(), self._terms.is_paid, self._terms.function
+        if is_paid and self._around.spans is not None:
+            self._span = self._around.spans.paid_call(self._terms.name)
+            function = self._span.around(function)
         try:
-            value = yield UserCall(self._terms.function, (*self._given(due), *self._terms.args))
+            value = yield UserCall(function, (*self._given(due), *self._terms.args))
         except BaseException as error:
+            if self._span is not None:
+                self._span.failed(error)
             meant = verdict(error, before=before) if is_paid else None
             # A call that was refused or never sent is free at once. Any other may have been charged.
             if meant is not None and is_free(meant, error):
@@ -175,8 +185,8 @@ class Once:
                 value.close()
             if is_paid:
                 yield from self._remember([(one, one.write("free", reason="it was never awaited")) for one in due])
-            function = name_of(self._terms.function)
-            raise UsageError(f"{self._where(due)}: {function} is async: call it from an async handler")
+            name = name_of(self._terms.function)
+            raise UsageError(f"{self._where(due)}: {name} is async: call it from an async handler")
         return value
 
     def _save(self, value: Any, some: Sequence[SubStep], *, asked: bool = False) -> SubSteps:
@@ -184,6 +194,8 @@ class Once:
         where = self._where(some)
         cost, unpriced = self._terms.cost_of(value, where)
         facts, odd = self._terms.facts_of(value, where)
+        if self._span is not None:
+            self._span.answered(cost, facts)
         if asked and not callable(self._terms.facts):
             facts = NO_FACTS  # keep those that were recorded for all items of the call
         paid = [

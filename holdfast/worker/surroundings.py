@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.blobs import Blobs
 from holdfast.engine.memos import MemoWrite
 from holdfast.model.stage import PipelineSpec
+
+if TYPE_CHECKING:
+    from holdfast.telemetry.spans import Spans
 
 
 class Surroundings(Protocol):
@@ -18,6 +21,11 @@ class Surroundings(Protocol):
 
     @property
     def worker_name(self) -> str: ...
+
+    @property
+    def spans(self) -> Spans | None:
+        """What makes spans, if the program traces."""
+        ...
 
     @property
     def stopping(self) -> bool: ...

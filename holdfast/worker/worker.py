@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -18,7 +18,7 @@ from holdfast.engine.finish import FinishedAttempt
 from holdfast.engine.layout import layout
 from holdfast.engine.memos import MemoWrite
 from holdfast.engine.workers import Identity
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.errors import HoldfastError
 from holdfast.model.durations import spoken
 from holdfast.model.guard_conditions import Guards
 from holdfast.model.layout import Layout
@@ -40,6 +40,7 @@ from holdfast.store.store import new_identity
 from holdfast.telemetry.health import Health
 from holdfast.telemetry.logs import name_attempts
 from holdfast.telemetry.metrics import Metrics
+from holdfast.telemetry.tracing import tracing
 from holdfast.version import VERSION
 from holdfast.worker.background import upkeep
 from holdfast.worker.background.guards import GuardWatch
@@ -47,12 +48,12 @@ from holdfast.worker.background.heartbeat import Heartbeat, Listening
 from holdfast.worker.background.minutes import MinuteWriter
 from holdfast.worker.call import StageCall, offer_of, versions_of
 from holdfast.worker.commit.claim_planner import ClaimPlanner
-from holdfast.worker.commit.committer import Committer
 from holdfast.worker.commit.prefetch import InHand
+from holdfast.worker.context_reads import ContextReads
 from holdfast.worker.health import health_of
-from holdfast.worker.isolated import StageChild, StageConversation
+from holdfast.worker.isolated import StageChild
 from holdfast.worker.minute_counts import MinuteCounts
-from holdfast.worker.runner import StageRunner
+from holdfast.worker.parts import parts_of
 from holdfast.worker.settings import Settings
 
 log = logger("holdfast.worker")
@@ -74,7 +75,7 @@ ANSWER_SECONDS = 5.0
 FAREWELL_SECONDS = 5.0
 
 
-class Worker:
+class Worker(ContextReads):
     """One worker process. `run` blocks until the worker is stopped or, on request, until no work is left."""
 
     def __init__(
@@ -96,20 +97,19 @@ class Worker:
         self.blobs = blobs or NoBlobs()
         self._stop_requests = 0
         self.worker_name = ""
+        self.spans = tracing()
         #: The signal that stopped it, if one did.
         self.stopped_by: int | None = None
         self._wake_up = threading.Event()
-        self._layout: Layout = store.read(layout)
-        self._offer = offer_of(pipelines, self._layout, self.settings.stages)
-        if metrics is not None:
-            metrics.begin((pipeline, spec.name) for pipeline, spec in self._offer.values())
-        self._progress: dict[tuple[int, str], dict[str, Any]] = {}
         # A frozen worker must not block others for longer than its leases last.
         idle = max(1.0, self.settings.lease_seconds)
         self._limits = Limits(ANSWER_SECONDS, idle)
         self._writer_limits = Limits(max(ANSWER_SECONDS, self.settings.lease_seconds), idle)
-        self._reader = store.another(self._limits)
-        self._reading = threading.Lock()
+        super().__init__(store.another(self._limits), store.read(layout))
+        self._offer = offer_of(pipelines, self._layout, self.settings.stages)
+        if metrics is not None:
+            metrics.begin((pipeline, spec.name) for pipeline, spec in self._offer.values())
+        self._progress: dict[tuple[int, str], dict[str, Any]] = {}
         self._late = 0
         self._looked_at = time.monotonic()
         self._parts_made = False
@@ -120,19 +120,6 @@ class Worker:
     @property
     def stopping(self) -> bool:
         return self._stop_requests > 0 or not self._heartbeat.trusted
-
-    def read_result(self, pipeline: str, item: int, stage: str, known: Mapping[int, str]) -> str | None:
-        row = self._layout.find(pipeline, stage)
-        if row is None:
-            raise UsageError(f"pipeline {pipeline!r} has no stage {stage!r}")
-        if row.id in known:
-            return known[row.id]
-        with self._reading:
-            found = self._reader.read(lambda tx: tx.run("read_result", item=item, stage=row.id))
-        if not found or found[0][0] not in ("done", "skipped"):
-            raise UsageError(f"stage {stage!r} has no result for this item yet: name it in after=")
-        result: str | None = found[0][1]
-        return result
 
     def pipeline(self, name: str) -> PipelineSpec | None:
         return self._specs.get(name)
@@ -145,15 +132,6 @@ class Worker:
             # Nothing is refused here: the answer may be paid for.
             self.blobs.hold(references_in(memo.value or ""))
         return self._committer.remember(memos)
-
-    def count_children(self, item: int, pipeline: str) -> dict[str, int]:
-        with self._reading:
-            return dict(self._reader.read(lambda tx: tx.run("count_children", item=item, pipeline=pipeline)))
-
-    def has_budget(self, stage: int) -> bool:
-        with self._reading:
-            known = self._reader.read(layout)
-        return any(known.resources[number].spec.has_budget for number in known.resources_of(stage))
 
     # Start and stop -----------------------------------------------------------------------------------------------
 
@@ -222,18 +200,13 @@ class Worker:
                 spoken(behind / 1e6),
             )
         self.worker_name = printable(self.settings.name)[:LONGEST_NAME] or f"{socket.gethostname()}-{os.getpid()}"
+        self.spans = tracing()
+        self._parts = parts_of(self.spans, self.worker_name)
         # A child must not inherit an open SQLite file: it would trust locks that it does not hold.
         self._store.close()
         self._reader.close()
         server = ForkServer.forked(
-            lambda line: StageChild(
-                line,
-                self._offer,
-                lambda: self._store.another(self._writer_limits),
-                self.pipeline,
-                self.blobs,
-                self.worker_name,
-            ).run()
+            lambda line: StageChild(line, self._offer, lambda: self._store.another(self._writer_limits), self).run()
         )
         self._hand = InHand(self.settings.concurrency)
         writer, poll = self._store.another(self._writer_limits), self.settings.poll_seconds
@@ -246,7 +219,7 @@ class Worker:
         # The first pass comes after the worker has claimed the work that was waiting when it started, or found none, and at
         # the latest after one poll interval.
         scheduler = Scheduler(services, not_before=time.monotonic() + poll)
-        self._committer = Committer(
+        self._committer = self._parts.committer(
             writer, self._heartbeat, self._orders, scheduler, promoter, self._minute_counts, self._start_calls, poll
         )
         self._make_pools(server)
@@ -260,9 +233,9 @@ class Worker:
 
     def _make_pools(self, server: ForkServer) -> None:
         """Create the pools that run handlers: child processes, an event loop, threads."""
-        runner = StageRunner(self)
-        owner = CallOwner(self.settings.concurrency, self._report, self._may_start, self._committer.out_of_work)
-        self._isolated = ProcessPool(StageConversation(runner, self), owner, server)
+        runner, report = self._parts.runner(self), self._parts.report(self._report)
+        owner = CallOwner(self.settings.concurrency, report, self._may_start, self._committer.out_of_work)
+        self._isolated = ProcessPool(self._parts.conversation(runner, self), owner, server)
         events = None if self._caller is None else self._caller.events
         self._async_pool = AsyncPool(runner, owner, events=events, took_back=self._took_back)
         self._threads = ThreadPool(runner, owner, self._hand)
@@ -336,6 +309,7 @@ class Worker:
         self._heartbeat_thread.join()
         for pool in reversed(self._pools):
             pool.stop()
+        self._parts.close()
         self._reader.close()
 
     # Between the parts --------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ WHERE pipeline = (SELECT id FROM holdfast_pipelines WHERE name = :pipeline) AND 
 
 -- name: insert_items
 -- A key that another transaction has just added is skipped; the caller then reads it.
-INSERT INTO holdfast_items (pipeline, key, data, type, priority, created_at, updated_at)
-SELECT :pipeline, r.key, r.data, r.type, :priority, :now, :now
-FROM {rows key text, data text, type text} WHERE true
+INSERT INTO holdfast_items (pipeline, key, data, type, traceparent, priority, created_at, updated_at)
+SELECT :pipeline, r.key, r.data, r.type, r.traceparent, :priority, :now, :now
+FROM {rows key text, data text, type text, traceparent text} WHERE true
 ON CONFLICT (pipeline, key) DO NOTHING
 RETURNING id, key;
 
@@ -29,8 +29,8 @@ SELECT key, id FROM holdfast_items
 WHERE pipeline = (SELECT id FROM holdfast_pipelines WHERE name = :pipeline) AND key {in keys text};
 
 -- name: update_items
-UPDATE holdfast_items SET data = r.data, type = r.type, updated_at = :now
-FROM {rows id bigint, data text, type text} WHERE holdfast_items.id = r.id;
+UPDATE holdfast_items SET data = r.data, type = r.type, traceparent = r.traceparent, updated_at = :now
+FROM {rows id bigint, data text, type text, traceparent text} WHERE holdfast_items.id = r.id;
 
 -- name: lock_items
 -- Locks items while deciding whether a stage can begin. In order, so that two transactions never deadlock.

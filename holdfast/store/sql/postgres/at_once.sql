@@ -3,8 +3,8 @@
 
 -- name: add_at_once
 WITH born AS (
-    INSERT INTO holdfast_items (pipeline, key, data, type, priority, created_at, updated_at)
-    SELECT :pipeline, :key, :data, :type, :priority, {clock}, {clock}
+    INSERT INTO holdfast_items (pipeline, key, data, type, traceparent, priority, created_at, updated_at)
+    SELECT :pipeline, :key, :data, :type, :traceparent, :priority, {clock}, {clock}
     WHERE :generation = (SELECT COALESCE(SUM(generation), 0) FROM holdfast_pipelines)
     ON CONFLICT (pipeline, key) DO NOTHING RETURNING id),
 begun AS (
@@ -39,6 +39,6 @@ counted AS (
     FROM (SELECT COUNT(*) AS n FROM leased) AS all_of_them, (VALUES ('pending', -1), ('in_progress', 1)) AS moves (state, sign)
     WHERE n > 0
     ON CONFLICT (slot, stage, state, bucket) DO UPDATE SET n = c.n + excluded.n)
-SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data, l.ready_at,
+SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data, l.ready_at, i.traceparent,
     EXISTS (SELECT 1 FROM holdfast_memos m WHERE m.stage = :stage AND m.item = l.item)
 FROM leased l JOIN holdfast_items i ON i.id = l.item ORDER BY l.id;

@@ -1,0 +1,165 @@
+"""The spans of a worker's attempts, from the start of a handler's call to the commit that ends it.
+
+Only a worker whose program traces has these parts (`parts.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.finish import HANDED_BACK, RETRIED, AttemptEffect, FinishedAttempt
+from holdfast.model.states import State
+from holdfast.telemetry.attributes import BATCH_SIZE, Attributes, of_attempt, of_stage
+from holdfast.worker.call import StageCall
+from holdfast.worker.commit.claim_planner import ClaimOrder
+from holdfast.worker.commit.committer import Committer
+from holdfast.worker.commit.settle_and_claim import Settled
+from holdfast.worker.isolated import StageConversation
+from holdfast.worker.runner import StageRunner
+from holdfast.worker.surroundings import Surroundings
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span, SpanContext
+
+    from holdfast.telemetry.spans import Spans
+
+_OUTCOMES = {State.RETRY_LATER: RETRIED, State.PENDING: HANDED_BACK}
+
+
+class AttemptSpans:
+    """The spans of calls that run, and of attempts that wait for their commit."""
+
+    def __init__(self, spans: Spans, worker_name: str) -> None:
+        self._spans = spans
+        self._worker_name = worker_name
+        #: What all spans of a stage have in common, by its id.
+        self._stages: dict[int, tuple[str, Attributes]] = {}
+        self._running: dict[StageCall, Span] = {}
+        #: By lease, for attempts that are sampled.
+        self._ended: dict[int, SpanContext] = {}
+
+    def current(self, call: StageCall) -> AbstractContextManager[None]:
+        """Begin the span of a call, and make it the current one."""
+        return self._spans.attached(self.begin(call))
+
+    def traceparent(self, call: StageCall) -> str | None:
+        """Begin the span of a call that runs in another process."""
+        return self._spans.traceparent_of(self.begin(call))
+
+    def begin(self, call: StageCall) -> Span:
+        name, about = self._stages.get(call.kind) or self._learn(call)
+        links = [
+            (lease.traceparent, None if call.is_single else of_attempt(lease.key, lease.attempt, lease.id))
+            for lease in call.leases
+            if lease.traceparent is not None
+        ]
+        span = self._spans.processing(name, about, links)
+        if span.is_recording():
+            if call.is_single:
+                [lease] = call.leases
+                its = of_attempt(lease.key, lease.attempt, lease.id)
+                span.set_attributes({**its, "messaging.message.id": its["holdfast.item.key"]})
+            else:
+                span.set_attribute(BATCH_SIZE, len(call.leases))
+        self._running[call] = span
+        return span
+
+    def end(self, call: StageCall, finished: Sequence[FinishedAttempt]) -> None:
+        """End the span of a call. Without attempts, the call was handed back while its handler ran."""
+        span = self._running.pop(call, None)
+        if span is None:
+            return
+        if span.is_recording():
+            outcomes = {_outcome(one) for one in finished} or {HANDED_BACK}
+            if len(outcomes) == 1:
+                span.set_attribute("holdfast.outcome", outcomes.pop())
+            for one in finished:
+                self._ended[one.lease.id] = span.get_span_context()
+                if one.effects:
+                    one.effects = [self._traced(effect, span) for effect in one.effects]
+            failed = next((one for one in finished if _outcome(one) in (RETRIED, State.FAILED)), None)
+            if failed is not None:
+                self._spans.say_failed(span, failed.error or "", failed.traceback)
+        span.end()
+
+    def ended(self, finished: Sequence[FinishedAttempt]) -> list[SpanContext]:
+        """The spans of those attempts that are sampled."""
+        return [span for one in finished if (span := self._ended.get(one.lease.id)) is not None]
+
+    def forget(self, finished: Sequence[FinishedAttempt]) -> None:
+        for one in finished:
+            self._ended.pop(one.lease.id, None)
+
+    def close(self) -> None:
+        """End the spans of calls that were handed back and whose handlers have not ended."""
+        for call in list(self._running):
+            self.end(call, ())
+
+    def _learn(self, call: StageCall) -> tuple[str, Attributes]:
+        name = f"{call.pipeline}.{call.spec.name}"
+        about = of_stage(call.pipeline, call.spec.name, call.spec.version, self._worker_name)
+        words = {**self._spans.destination(name, "process", "process"), "messaging.client.id": self._worker_name}
+        self._stages[call.kind] = name, {**about, **words}
+        return self._stages[call.kind]
+
+    def _traced(self, effect: AttemptEffect, span: Span) -> AttemptEffect:
+        return AttemptEffect(self._spans.effect(span.get_span_context(), effect.function), effect.args)
+
+
+def _outcome(one: FinishedAttempt) -> str:
+    return HANDED_BACK if one.snooze else _OUTCOMES.get(one.state) or str(one.state)
+
+
+class TracedRunner(StageRunner):
+    """Runs each handler with the span of its call as the current one."""
+
+    def __init__(self, around: Surroundings, attempts: AttemptSpans) -> None:
+        super().__init__(around)
+        self._attempts = attempts
+
+    def run(self, call: StageCall, clock: Callable[[], float]) -> list[FinishedAttempt]:
+        with self._attempts.current(call):
+            finished = super().run(call, clock)
+        if call.is_over:
+            self._attempts.end(call, ())
+        return finished
+
+    async def run_async(self, call: StageCall, clock: Callable[[], float]) -> list[FinishedAttempt]:
+        with self._attempts.current(call):
+            finished = await super().run_async(call, clock)
+        if call.is_over:
+            self._attempts.end(call, ())
+        return finished
+
+
+class TracedConversation(StageConversation):
+    """Has children run calls below spans that are made here: a child may be killed with its spans."""
+
+    def __init__(self, runner: StageRunner, around: Surroundings, attempts: AttemptSpans) -> None:
+        super().__init__(runner, around)
+        self._attempts = attempts
+
+    def _traceparent(self, call: StageCall) -> str | None:
+        return self._attempts.traceparent(call)
+
+
+class TracedCommitter(Committer):
+    """Commits groups with sampled attempts in spans of their own."""
+
+    def __init__(self, attempts: AttemptSpans, spans: Spans, *args: Any) -> None:
+        super().__init__(*args)
+        self._attempts = attempts
+        self._spans = spans
+
+    def _settle(self, finished: list[FinishedAttempt], orders: list[ClaimOrder]) -> None:
+        sampled = self._attempts.ended(finished)
+        with self._spans.committing(sampled, len(finished)) if sampled else nullcontext():
+            super()._settle(finished, orders)
+
+    def _deliver(self, finished: list[FinishedAttempt], cycle: Settled) -> None:
+        # Before the next stages of these items begin, under the same leases.
+        left = {one.lease.id for one in cycle.left}
+        self._attempts.forget([one for one in finished if one.lease.id not in left])
+        super()._deliver(finished, cycle)

@@ -201,7 +201,7 @@ def take_pictures(chromium: str, address: str) -> None:
     with sync_playwright() as playwright:
         # Grey edges of letters instead of coloured ones: fewer colours.
         arguments = ["--no-sandbox", "--force-device-scale-factor=1", "--disable-lcd-text", "--hide-scrollbars"]
-        browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
+        browser: Any = playwright.chromium.launch(executable_path=chromium, args=arguments)
         desk = browser.new_page()
         for name, path in PAGES.items():
             for scheme in SCHEMES:

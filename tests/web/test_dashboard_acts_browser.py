@@ -46,7 +46,7 @@ def test_items_are_cancelled_brought_back_and_deleted(tab: Tab, shelf: str):
     tab.page.get_by_role("link", name="Delete…").click()
     tab.page.get_by_label("Type 1 to confirm").fill("2")
     tab.page.get_by_role("button", name="Delete 1").click()
-    tab.page.get_by_text("Nothing was").wait_for()
+    tab.page.get_by_text("type the number that the preview shows").wait_for()
     tab.page.go_back()
     tab.page.get_by_label("Type 1 to confirm").fill("1")
     confirm(tab, "Delete 1", "a duplicate")

@@ -38,6 +38,8 @@ def chunk(item, ctx):
     return 1
 """
 
+PATIENT_MS = 600_000
+
 Start = Callable[[str], subprocess.Popen[bytes]]
 
 
@@ -61,6 +63,8 @@ def test_a_tab_follows_workers_that_are_killed_and_replaced(url: str, tmp_path: 
     chromium()
     first = start("first")
     with Holdfast(url) as app, served(url, tmp_path) as address, browsing(address) as tab:
+        # On a busy machine questions take long, and are asked once a minute then.
+        tab.page.set_default_timeout(PATIENT_MS)
         cell = tab.page.get_by_role("row", name="extract").locator
         # Whatever is seen from here on came through the stream.
         tab.page.evaluate("window.loaded_once = true")
@@ -85,6 +89,7 @@ def test_a_tab_says_that_its_server_is_gone_and_goes_on_with_the_next_one(shelf:
     server = ExitStack()
     address = server.enter_context(served(shelf, tmp_path))
     with server, browsing(address) as tab:
+        tab.page.set_default_timeout(PATIENT_MS)
         tab.go("/items?state=pending")
         tab.page.get_by_text("live", exact=True).wait_for()
         tab.page.evaluate("window.loaded_once = true")

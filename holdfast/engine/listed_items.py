@@ -20,10 +20,10 @@ from holdfast.model.states import State
 from holdfast.store import Transaction
 
 #: So many stages of items are looked at for one answer, and at a time.
-LOOK = 4_000
+LOOK = 3_000
 CHUNK = 1_000
 #: So many numbers of items are passed over for one answer, because nothing changed at them in time, or has such an error.
-PASS_OVER = 50_000
+PASS_OVER = 15_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from holdfast.web.rendering import number, span
 LAST = Filter("last", "Last", choices=("1h", "6h", "24h", "7d", "14d"), default="1h", as_chips=True)
 
 #: So many stages have charts, as far as these have so many characters together: more is too much for a page, and a link away.
-MOST_CHARTS, MOST_CHARACTERS = 3, 70_000
+MOST_CHARTS, MOST_CHARACTERS = 3, 80_000
 #: Bars that a chart has at least, however young its stage is.
 LEAST_BARS = 12
 OUTCOMES = ("done", "skipped", "retried", "failed", "exhausted", "handed_back", "lost")

@@ -40,6 +40,7 @@ OTHERS = {
     "dashboard": "runs until it is stopped",
     "half-an-hour": "tests/docs/test_half_an_hour.py",
     "job-file": "its pipeline works at night only; the block that shows problems is typed below",
+    "monitoring": "workers and metrics run until they are stopped; tests/telemetry starts them",
     "own-tables": "loops run until they are stopped; the migration is run by tests/examples/test_curation_guides.py",
     "results": "tests/export/test_views.py",
 }

@@ -15,6 +15,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from holdfast import Holdfast, Pipeline
 from holdfast.telemetry.metrics_otel import observe_gauges
 from holdfast.telemetry.metrics_table import OF_STORE
+from tests.docs.test_guides import blocks
 from tests.support.mother import ROOT
 
 pytestmark = pytest.mark.req("P18")
@@ -116,3 +117,18 @@ def test_an_sdk_reads_the_gauges_of_a_store(url: str) -> None:
     where = (("pipeline", "books"), ("stage", "only"))
     assert found["holdfast_stages", *where, ("state", "pending")] == 2
     assert found["holdfast_in_doubt", *where] == 0
+
+
+def test_the_lines_of_the_guide_report_what_a_worker_did(url: str) -> None:
+    [lines] = blocks(ROOT / "docs" / "guide" / "monitoring.md", "python")
+    program = f"""{lines}
+from holdfast import Pipeline
+books = Pipeline("books", store={url!r})
+books.stage(name="extract")(lambda item, ctx: None)
+books.add(["a", "b"])
+books.run()
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert '"name": "holdfast_attempts"' in ran.stdout or '"name": "holdfast_attempts_total"' in ran.stdout

@@ -53,7 +53,7 @@ def test_items_are_cancelled_brought_back_and_deleted(tab: Tab, shelf: str):
     tab.page.get_by_role("heading", name="Delete").wait_for()
     # A refusal is a status that the console has, too.
     assert [one for one in tab.problems if "400" not in one] == [] and tab.outside == []
-    assert [one[:2] for one in acts(shelf)] == [("cancel", "not now"), ("undo", ""), ("delete", "a duplicate")]
+    assert [one[:2] for one in acts(shelf)] == [("cancel", "not now"), ("retry", ""), ("delete", "a duplicate")]
     with Holdfast(shelf, create=False) as app:
         left = {one.key for one in app.items()}
     assert "late" in left and "bad-1" not in left and "bad-2" in left

@@ -127,6 +127,7 @@ def test_inside_starlette_it_is_mounted_under_a_prefix(shelf: str, tmp_path: Pat
         assert client.get("/holdfast/").headers["location"] == "/login"
         client.headers["x-user"] = "guest"
         assert "read only" in client.get("/holdfast/").text
+        assert retry(client).status_code == 403
         client.headers["x-user"] = "ada"
         assert retry(client).status_code == 303
     assert retried_by(shelf) == ["ada"]

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import BatchContext, Context, Item, Pipeline
+from holdfast import BatchContext, Context, Item, Pipeline, points
 from holdfast.program_file import load
 from holdfast.telemetry.logs import JsonLines
 from tests.docs.test_guides import ROOT, blocks
@@ -166,6 +166,27 @@ def test_after_the_handler_records_name_no_attempt_and_the_programs_factory_is_b
     assert "in the handler" in made
     assert kept.about("in the handler")["holdfast.item.key"] == "a"
     assert kept.about("in the commit") == kept.about("after the run") == {}
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_the_thread_of_a_handler_names_no_attempt_once_the_handler_has_ended(run: Bench, kept: Kept, is_async: bool):
+    """It commits, and runs what is next, and may log meanwhile."""
+    pipeline = Pipeline("books")
+
+    def work(item: Item, ctx: Context) -> None:
+        say("in the handler")
+
+    async def work_async(item: Item, ctx: Context) -> None:
+        say("in the handler")
+
+    pipeline.stage(name="work")(work_async if is_async else work)
+    before = points.listen(lambda point: say("behind it") if point == "run.after" else None)
+    try:
+        run(pipeline, ["a"])
+    finally:
+        points.listen(before)
+    assert kept.about("in the handler")["holdfast.item.key"] == "a"
+    assert kept.about("behind it") == {}
 
 
 def test_a_factory_that_is_built_on_ours_meanwhile_stays_and_goes_on_working(run: Bench, kept: Kept):

@@ -274,11 +274,13 @@ def test_work_that_is_handed_back_while_its_handler_runs_ends_its_span(
         started.set()
         go_on.wait()
 
-    with run.serving(pipeline, ["a"], grace_seconds=0.01):
-        assert started.wait(60)
-    go_on.set()
-    provider.force_flush()
-    span = receiver.one("process books.work")
+    try:
+        with run.serving(pipeline, ["a"], grace_seconds=0.01):
+            assert started.wait(60)
+        provider.force_flush()
+        span = receiver.one("process books.work")
+    finally:
+        go_on.set()
     assert span.about["holdfast.outcome"] == "handed_back"
     assert not span.failed
 

@@ -91,14 +91,16 @@ def test_an_upgrade_lets_others_go_first_while_a_transaction_keeps_a_table_in_us
     monkeypatch.setattr(upgrading.log, "info", lambda *said: waited.append(said))
     with psycopg.connect(conninfo) as worker, ThreadPoolExecutor(1) as pool:
         upgrade = pool.submit(old.upgrade)
-        wait_for(lambda: waited)
-        # Far longer than the upgrade tries at a time. It would be in vain if the upgrade waited for the reader.
-        worker.execute("SET lock_timeout = '30s'")
-        for _ in range(3):
-            worker.execute(f"UPDATE {name}.outcomes SET attempts = attempts")
-            worker.commit()
-        assert not upgrade.done()
-        reader.rollback()
+        try:
+            wait_for(lambda: waited)
+            # Far longer than the upgrade tries at a time. It would be in vain if the upgrade waited for the reader.
+            worker.execute("SET lock_timeout = '30s'")
+            for _ in range(3):
+                worker.execute(f"UPDATE {name}.outcomes SET attempts = attempts")
+                worker.commit()
+            assert not upgrade.done()
+        finally:
+            reader.rollback()
         assert upgrade.result() == LATER
 
 

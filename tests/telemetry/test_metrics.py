@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Permanent, Pipeline, RetryLater, Skip, points
+from holdfast.engine.claim import claim
 from holdfast.errors import StoreUnavailable
 from holdfast.model.paid import PaidCall
 from holdfast.telemetry.metrics import MOST_MODELS, OTHER, OUTCOMES, Metrics
@@ -134,6 +135,23 @@ def test_a_paid_call_that_died_in_between_is_in_doubt_once(run: Bench) -> None:
     assert value(text, "holdfast_in_doubt_total", pipeline="books", stage="ask") == 1
     assert total(text, "holdfast_cost_total") == 0
     assert value(text_of(Counts(), app.gauges()).decode(), "holdfast_in_doubt", pipeline="books", stage="ask") == 1
+
+
+def test_an_attempt_whose_worker_died_is_lost(run: Bench) -> None:
+    pipeline = Pipeline("books")
+
+    @pipeline.stage()
+    def only(item: Any, ctx: Any) -> None:
+        return None
+
+    app = run.app(pipeline, ["a"])
+    [stage] = app.store.read(lambda tx: [row[0] for row in tx.run("read_stages")])
+    nobody = 999
+    assert len(app.store.write(lambda tx: claim(tx, nobody, stage, 1))) == 1
+    text = worked(app)
+    assert value(text, "holdfast_attempts_total", pipeline="books", stage="only", outcome="lost") == 1
+    assert value(text, "holdfast_attempts_total", pipeline="books", stage="only", outcome="done") == 1
+    assert app.throughput()[0].outcomes == {"lost": 1, "done": 1}
 
 
 def test_what_a_child_process_commits_itself_is_counted_by_its_worker(run: Bench) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from html import unescape
 
 import pytest
@@ -61,6 +62,15 @@ def test_the_same_form_from_several_tabs_at_once_acts_once(web: Web, shelf: str)
     found = at_once(*(lambda: web.post("/act/cancel", form).headers["location"] for _ in range(3)))
     assert set(found) == {"../actions/1"}
     assert len(acts(shelf)) == 1
+
+
+def test_of_two_people_who_act_on_the_same_items_at_once_each_item_hears_one(shelf: str, serve: Callable[..., Web]):
+    webs = [serve(shelf, access=lambda request, name=name: Access(name)) for name in ("ada", "ben")]
+    forms = [web.form("/act/retry?state=failed") for web in webs]
+    at_once(*(partial(web.post, "/act/retry", form) for web, form in zip(webs, forms, strict=True)))
+    # Who comes too late finds nothing left, and no action is kept of that.
+    assert sum(n for *_, counts in acts(shelf) for n in counts.values()) == 2
+    assert [states(shelf, key)["extract"] for key in ("bad-1", "bad-2")] == ["pending", "pending"]
 
 
 def test_selected_rows_become_a_filter_by_their_keys(web: Web, shelf: str):

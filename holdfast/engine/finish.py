@@ -156,8 +156,8 @@ def save_outcomes(tx: Transaction, stage: int, finished: Sequence[FinishedAttemp
         )
     if odd:
         paid = _settle_memos(tx, stage, odd)
-        tx.run_rows("insert_outcomes", [_row(row, one, paid) for one in odd if not one.lease.rerun])
-        tx.run_rows("replace_outcomes", [_row(row, one, paid) for one in odd if one.lease.rerun])
+        write_outcomes(tx, "insert_outcomes", [_row(row, one, paid) for one in odd if not one.lease.rerun])
+        write_outcomes(tx, "replace_outcomes", [_row(row, one, paid) for one in odd if one.lease.rerun])
     for (state, version, type_), same in _alike(finished, attrgetter("state", "version", "type")):
         times = [one.took_us for one in same]
         if timed:
@@ -165,6 +165,18 @@ def save_outcomes(tx: Transaction, stage: int, finished: Sequence[FinishedAttemp
             _count_times(tx, stage, state, version, type_, times)
         else:
             tx.count(stage, state, len(times), version=version, type=type_)
+
+
+def write_outcomes(tx: Transaction, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Write outcomes, each with the columns of `_row`; those that failed get their error group afterwards. On SQLite a trigger
+    lists the stages of a group when the column changes: one for every new row would be called for every step."""
+    tx.run_rows(statement, [(*row[:_GROUP], *row[_GROUP + 1 :]) for row in rows])
+    grouped = [(row[0], row[1], row[_GROUP]) for row in rows if row[_GROUP] is not None]
+    tx.run_rows("set_error_groups", grouped)
+
+
+#: The place of the error group in a row of an outcome.
+_GROUP = 13
 
 
 def _alike(

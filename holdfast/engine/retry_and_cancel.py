@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from holdfast.engine import ledger
 from holdfast.engine.fan_in import begin_waiting_parents
+from holdfast.engine.finish import write_outcomes
 from holdfast.engine.layout import record
 from holdfast.engine.reopen import reopen as send_back
 from holdfast.engine.resource_state import lock_resources
@@ -175,7 +176,7 @@ def _end(
         tx.count(stage, stays or State.CANCELLED, 1, version=version, type=type_)
         if stays is None:
             outcomes.append(_cancelled(tx, item, stage, attempts, who))
-    tx.run_rows("replace_outcomes", outcomes)
+    write_outcomes(tx, "replace_outcomes", outcomes)
 
 
 def _by_stage(rows: Iterable[Chosen]) -> Iterable[tuple[int, list[Chosen]]]:
@@ -184,7 +185,7 @@ def _by_stage(rows: Iterable[Chosen]) -> Iterable[tuple[int, list[Chosen]]]:
 
 
 def _cancelled(tx: Transaction, item: int, stage: int, attempts: int, who: Who) -> tuple[Any, ...]:
-    """An outcome row for `replace_outcomes`."""
+    """An outcome for `write_outcomes`."""
     unknown = (None, None, None)
     no_result = (None, None, None)
     return (item, stage, State.CANCELLED, attempts, None, None, tx.now, *unknown, 0, 1, who.reason or None, *no_result)

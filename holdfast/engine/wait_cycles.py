@@ -12,6 +12,7 @@ from itertools import islice, pairwise
 
 from holdfast.engine import error_groups
 from holdfast.engine.describe_chain import describe_chain
+from holdfast.engine.finish import write_outcomes
 from holdfast.engine.layout import layout, record
 from holdfast.model.failure_cause import Cause
 from holdfast.model.key_pattern import exactly
@@ -108,7 +109,7 @@ def _fail(tx: Transaction, item: int, stages: Iterable[int], error: str, ended: 
         unknown = (None, None, None)
         cause = Cause("", "", "an item waits for itself")
         row = (item, stage, WORDS[State.FAILED], 0, None, None, tx.now, *unknown, 0, 1, error, cause.group, None, None)
-        tx.run_rows("insert_outcomes", [row])
+        write_outcomes(tx, "insert_outcomes", [row])
         error_groups.enter(tx, [error_groups.Failure(stage, item, cause)])
         tx.count(stage, State.FAILED, 1)
         record(tx, "failed", item, stage, attempt=0, error=error)

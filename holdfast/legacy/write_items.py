@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.engine import error_groups, ledger
 from holdfast.engine.clock_changes import follow_the_clock
-from holdfast.engine.finish import input_hash
+from holdfast.engine.finish import input_hash, write_outcomes
 from holdfast.engine.layout import layout
 from holdfast.errors import UsageError
 from holdfast.legacy.read_item import Entry
@@ -115,7 +115,7 @@ class _Work:
     def write(self) -> None:
         if self._delayed:
             follow_the_clock(self._tx)
-        self._tx.run_rows("insert_outcomes", self._outcomes)
+        write_outcomes(self._tx, "insert_outcomes", self._outcomes)
         self._tx.run_rows("enter_waiting", self._waiting, since=self._tx.now)
         self._tx.run_rows("enter_delayed", self._delayed)
         error_groups.enter(self._tx, self._failures)

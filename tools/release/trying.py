@@ -18,7 +18,7 @@ from pathlib import Path
 from tools.release.build import ROOT, ReleaseFailed
 
 #: For people who work on holdfast; it asks for a hundred packages, and none of what is installed uses them.
-NOT_FOR_USERS = frozenset({"dev"})
+NOT_FOR_USERS = frozenset({"dev", "docs"})
 SMOKES = Path(__file__).parent / "smokes"
 #: Where a smoke finds a database of its own on a server.
 SERVER = "SMOKE_POSTGRES"

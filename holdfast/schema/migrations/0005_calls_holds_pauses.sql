@@ -291,10 +291,10 @@ CREATE TABLE holdfast_error_groups (
 ALTER TABLE holdfast_delayed ADD COLUMN error_group TEXT;
 ALTER TABLE holdfast_outcomes ADD COLUMN error_group TEXT;
 -- Which finished stages belong to a group. An index on a large table takes as long as reading all of it. PostgreSQL builds it
--- beside the work of others; SQLite would let every writer wait, so there it is a table, which is empty at first.
+-- beside the work of others; SQLite would let every writer wait, so there it is a table, which is empty at first. A row is inserted without its group, which
+-- is set afterwards: so no trigger is called for what has not failed.
 {later}CREATE INDEX ix_holdfast_outcomes_group ON holdfast_outcomes (error_group, item) WHERE error_group IS NOT NULL;
 {on_sqlite}CREATE TABLE holdfast_grouped (error_group TEXT NOT NULL, item BIGINT NOT NULL, stage BIGINT NOT NULL, PRIMARY KEY (error_group, item, stage)) WITHOUT ROWID;
-{on_sqlite}CREATE TRIGGER holdfast_group_outcome AFTER INSERT ON holdfast_outcomes WHEN new.error_group IS NOT NULL BEGIN INSERT INTO holdfast_grouped (error_group, item, stage) VALUES (new.error_group, new.item, new.stage) ON CONFLICT DO NOTHING; END;
 {on_sqlite}CREATE TRIGGER holdfast_regroup_outcome AFTER UPDATE OF item, stage, error_group ON holdfast_outcomes WHEN (new.error_group, new.item, new.stage) IS NOT (old.error_group, old.item, old.stage) BEGIN DELETE FROM holdfast_grouped WHERE error_group = old.error_group AND item = old.item AND stage = old.stage; INSERT INTO holdfast_grouped (error_group, item, stage) SELECT new.error_group, new.item, new.stage WHERE new.error_group IS NOT NULL ON CONFLICT DO NOTHING; END;
 {on_sqlite}CREATE TRIGGER holdfast_ungroup_outcome AFTER DELETE ON holdfast_outcomes WHEN old.error_group IS NOT NULL BEGIN DELETE FROM holdfast_grouped WHERE error_group = old.error_group AND item = old.item AND stage = old.stage; END;
 

@@ -43,7 +43,7 @@ class _OneLine(logging.Formatter):
 FORMATS = ("console", "json")
 
 
-def set_up(verbosity: int, form: str) -> None:
+def set_up(verbosity: int, form: str = FORMATS[0]) -> None:
     """Log to stderr: warnings and new stores, with 1 what holdfast does, with 2 everything of it and what others do."""
     root = logging.getLogger()
     for handler in [one for one in root.handlers if isinstance(one, _ToStderr)]:

@@ -94,7 +94,7 @@ def test_where_the_time_of_a_step_goes_is_shown(sync: list[str], tmp_path: Path)
     ("arguments", "words"),
     [
         (["--rounds", "-1"], "rounds 1 or more"),
-        (["W11"], "there is no workload W11; there are W1"),
+        (["W99"], "there is no workload W99; there are W1"),
         (["--peers", "huey,nobody"], "there is no peer nobody; there are pgqueuer"),
     ],
 )

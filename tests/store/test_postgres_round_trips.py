@@ -211,6 +211,7 @@ def test_a_write_at_once_that_arrives_after_it_was_done_again_does_nothing(app, 
             "slot": 5,
             "stages": f"{{{stage}}}",
             "type": None,
+            "traceparent": None,
         },
         "claim_at_once": {"stage": stage, "worker": app.worker("w").id, "most": 5},
     }[name]

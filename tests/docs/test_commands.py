@@ -93,7 +93,8 @@ def link(item, ctx): ...
 
 
 def typed(*words: str) -> tuple[int, str]:
-    done = CliRunner().invoke(commands, list(words))
+    # As on a wide screen, where nothing is left out.
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(commands, list(words))
     return done.exit_code, done.output
 
 

@@ -51,7 +51,7 @@ class Lease(msgspec.Struct, eq=False, gc=False):
     unsure: str | None = None
     #: When the work became ready to be claimed; 0 if that is not known.
     ready_at: int = 0
-    #: The span that added the item.
+    #: The span that added the item, in a worker that traces.
     traceparent: str | None = None
 
     def read_data(self) -> Any:
@@ -113,7 +113,6 @@ class Lease(msgspec.Struct, eq=False, gc=False):
             1,
             self._data_hash,
             ready_at=now,
-            traceparent=self.traceparent,
         )
 
 
@@ -211,8 +210,8 @@ def _granted(tx: Transaction, stage: int, rows: Sequence[Row]) -> list[Lease]:
 
 def _leases(stage: int, rows: Sequence[Row], now: int) -> list[Lease]:
     return [
-        Lease(id_, item, stage, attempt, alone, rerun, key, data, now, ready_at=ready_at, traceparent=traceparent)
-        for id_, item, attempt, alone, rerun, key, data, ready_at, traceparent, _ in rows
+        Lease(id_, item, stage, attempt, alone, rerun, key, data, now, ready_at=ready_at)
+        for id_, item, attempt, alone, rerun, key, data, ready_at, _ in rows
     ]
 
 

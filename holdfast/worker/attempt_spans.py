@@ -9,7 +9,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine.claim import Lease
 from holdfast.engine.finish import HANDED_BACK, RETRIED, AttemptEffect, FinishedAttempt
+from holdfast.errors import StoreError
+from holdfast.model.logs import logger
 from holdfast.model.states import State
 from holdfast.telemetry.attributes import BATCH_SIZE, Attributes, of_attempt, of_stage
 from holdfast.worker.call import StageCall
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, SpanContext
 
     from holdfast.telemetry.spans import Spans
+
+log = logger("holdfast.worker")
 
 _OUTCOMES = {State.RETRY_LATER: RETRIED, State.PENDING: HANDED_BACK}
 
@@ -159,7 +164,21 @@ class TracedCommitter(Committer):
             super()._settle(finished, orders)
 
     def _deliver(self, finished: list[FinishedAttempt], cycle: Settled) -> None:
+        self._link([*cycle.moved, *(lease for leases in cycle.claimed.values() for lease in leases)])
         # Before the next stages of these items begin, under the same leases.
         left = {one.lease.id for one in cycle.left}
         self._attempts.forget([one for one in finished if one.lease.id not in left])
         super()._deliver(finished, cycle)
+
+    def _link(self, leases: Sequence[Lease]) -> None:
+        """Read which spans have added the items. The claim does not: workers that trace nothing would pay for it."""
+        items = sorted({lease.item for lease in leases})
+        try:
+            found: dict[int, str] = (
+                dict(self._store.read(lambda tx: tx.run("traceparents", items=items))) if items else {}
+            )
+        except StoreError as error:
+            log.debug("attempts are traced without links to what added their items: %s", error)
+            return
+        for lease in leases:
+            lease.traceparent = found.get(lease.item)

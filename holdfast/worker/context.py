@@ -298,7 +298,7 @@ class Context(msgspec.Struct, eq=False):
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger whose lines name the item, the stage and the attempt."""
-        return ItemLog(logger(f"holdfast.stage.{self.item.pipeline}.{self._spec.name}"), self._about)
+        return ItemLog(logger(f"holdfast.stage.{self.item.pipeline}.{self._spec.name}"), self)
 
     def close(self) -> None:
         self._open = False

@@ -14,7 +14,7 @@ from holdfast.engine.finish import FinishedAttempt
 from holdfast.errors import UsageError, ValueMismatch
 from holdfast.model.item import Item
 from holdfast.runtime.process_identity import Lineage
-from holdfast.telemetry.logs import attempt_here
+from holdfast.telemetry.logs import attempt_of_task, of_thread
 from holdfast.worker import undeclared_reads as undeclared
 from holdfast.worker.batch_context import BatchContext
 from holdfast.worker.call import StageCall
@@ -37,7 +37,7 @@ class StageRunner(HandlerOutcome):
         points.reach("run.before", call)
         try:
             subject, ctx = self._open(call)
-            attempt_here.set(ctx._about)
+            of_thread.attempt = ctx
             answer = call.spec.handler(subject, ctx)
             self._end_fork(call)
             return self.answered(call, answer)
@@ -45,7 +45,7 @@ class StageRunner(HandlerOutcome):
             self._end_fork(call)
             return self.raised(call, error)
         finally:
-            attempt_here.set(None)
+            of_thread.attempt = None
             points.reach("run.after", call)
             call.close()
 
@@ -56,7 +56,7 @@ class StageRunner(HandlerOutcome):
         limit = call.spec.timeout_seconds
         try:
             subject, ctx = self._open(call)
-            attempt_here.set(ctx._about)
+            attempt_of_task.set(ctx)
             if limit is None:
                 answer = await call.spec.handler(subject, ctx)
             else:
@@ -76,7 +76,7 @@ class StageRunner(HandlerOutcome):
             self._end_fork(call)
             return self.raised(call, error)
         finally:
-            attempt_here.set(None)
+            attempt_of_task.set(None)
             points.reach("run.after", call)
             call.close()
 

@@ -28,6 +28,9 @@ RETURNING id, key;
 SELECT key, id FROM holdfast_items
 WHERE pipeline = (SELECT id FROM holdfast_pipelines WHERE name = :pipeline) AND key {in keys text};
 
+-- name: traceparents
+SELECT id, traceparent FROM holdfast_items WHERE id {in items} AND traceparent IS NOT NULL;
+
 -- name: update_items
 UPDATE holdfast_items SET data = r.data, type = r.type, traceparent = r.traceparent, updated_at = :now
 FROM {rows id bigint, data text, type text, traceparent text} WHERE holdfast_items.id = r.id;

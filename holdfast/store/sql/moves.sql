@@ -56,7 +56,7 @@ SELECT DISTINCT stage FROM holdfast_leases l WHERE NOT EXISTS (SELECT 1 FROM hol
 
 -- name: leases_at
 -- The same columns as a claim returns.
-SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data, l.ready_at, i.traceparent,
+SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data, l.ready_at,
     EXISTS (SELECT 1 FROM holdfast_memos m WHERE m.stage = :stage AND m.item = l.item)
 FROM holdfast_leases l JOIN holdfast_items i ON i.id = l.item WHERE l.worker = :worker AND l.stage = :stage ORDER BY l.id;
 

@@ -39,6 +39,6 @@ counted AS (
     FROM (SELECT COUNT(*) AS n FROM leased) AS all_of_them, (VALUES ('pending', -1), ('in_progress', 1)) AS moves (state, sign)
     WHERE n > 0
     ON CONFLICT (slot, stage, state, bucket) DO UPDATE SET n = c.n + excluded.n)
-SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data, l.ready_at, i.traceparent,
+SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data, l.ready_at,
     EXISTS (SELECT 1 FROM holdfast_memos m WHERE m.stage = :stage AND m.item = l.item)
 FROM leased l JOIN holdfast_items i ON i.id = l.item ORDER BY l.id;

@@ -11,7 +11,7 @@ leased AS (
     INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since, ready_at)
     SELECT item, :stage, :worker, LEAST(attempts, 1000000) + 1, alone, rerun, :now, since FROM taken ORDER BY priority, item
     RETURNING id, item, attempt, alone, rerun, ready_at)
-SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data, l.ready_at, i.traceparent,
+SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data, l.ready_at,
     EXISTS (SELECT 1 FROM holdfast_memos m WHERE m.stage = :stage AND m.item = l.item)
 FROM leased l JOIN holdfast_items i ON i.id = l.item ORDER BY l.id;
 
@@ -65,6 +65,6 @@ leased AS (
     INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since, ready_at)
     SELECT item, :stage, :worker, LEAST(attempts, 1000000) + 1, alone, rerun, :now, since FROM taken ORDER BY priority, item
     RETURNING id, item, attempt, alone, rerun, ready_at)
-SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data, l.ready_at, i.traceparent,
+SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data, l.ready_at,
     EXISTS (SELECT 1 FROM holdfast_memos m WHERE m.stage = :stage AND m.item = l.item)
 FROM leased l JOIN holdfast_items i ON i.id = l.item ORDER BY l.id;

@@ -8,7 +8,7 @@ SELECT item, :stage, :worker, MIN(attempts, 1000000) + 1, alone, rerun, :now, si
 WHERE stage = :stage ORDER BY priority, item LIMIT :most;
 DELETE FROM holdfast_waiting WHERE stage = :stage AND (priority, item) IN (
     SELECT priority, item FROM holdfast_waiting WHERE stage = :stage ORDER BY priority, item LIMIT :most);
-SELECT json_group_array(json_array(l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data, l.ready_at, i.traceparent,
+SELECT json_group_array(json_array(l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data, l.ready_at,
     EXISTS (SELECT 1 FROM holdfast_memos m WHERE m.stage = :stage AND m.item = l.item))) AS packed
 FROM holdfast_leases l JOIN holdfast_items i ON i.id = l.item
 WHERE l.id > (SELECT seq FROM sqlite_sequence WHERE name = 'holdfast_leases') - changes();
@@ -53,7 +53,7 @@ FROM holdfast_items i JOIN holdfast_waiting w ON w.stage = :stage AND w.priority
 WHERE i.id {in items} ORDER BY w.priority, w.item;
 DELETE FROM holdfast_waiting WHERE stage = :stage AND (priority, item) IN (
     SELECT i.priority, i.id FROM holdfast_items i WHERE i.id {in items});
-SELECT json_group_array(json_array(l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data, l.ready_at, i.traceparent,
+SELECT json_group_array(json_array(l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data, l.ready_at,
     EXISTS (SELECT 1 FROM holdfast_memos m WHERE m.stage = :stage AND m.item = l.item))) AS packed
 FROM holdfast_leases l JOIN holdfast_items i ON i.id = l.item
 WHERE l.id > (SELECT seq FROM sqlite_sequence WHERE name = 'holdfast_leases') - changes();

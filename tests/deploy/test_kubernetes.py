@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
-from importlib.util import find_spec
 from typing import Any
 
 import kubernetes_validate
@@ -122,7 +121,6 @@ def test_keda_scales_the_workers_with_the_address_that_they_have():
 
 
 @pytest.mark.req("P18", "P19")
-@pytest.mark.skipif(find_spec("holdfast.store.autoscaling") is None, reason="holdfast sql keda is not there yet")
 def test_keda_asks_what_holdfast_prints_for_it():
     words = [sys.executable, "-m", "holdfast", "sql", "keda", "--store", "postgresql://worker@db.example.com/books"]
     printed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout

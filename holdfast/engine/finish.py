@@ -168,15 +168,10 @@ def save_outcomes(tx: Transaction, stage: int, finished: Sequence[FinishedAttemp
 
 
 def write_outcomes(tx: Transaction, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Write outcomes, each with the columns of `_row`; those that failed get their error group afterwards. On SQLite a trigger
-    lists the stages of a group when the column changes: one for every new row would be called for every step."""
-    tx.run_rows(statement, [(*row[:_GROUP], *row[_GROUP + 1 :]) for row in rows])
-    grouped = [(row[0], row[1], row[_GROUP]) for row in rows if row[_GROUP] is not None]
-    tx.run_rows("set_error_groups", grouped)
-
-
-#: The place of the error group in a row of an outcome.
-_GROUP = 13
+    """Write outcomes, each with the columns of the statement and its error group at the end, which is set afterwards. On SQLite
+    a trigger lists the stages of a group when the column changes: one for every new row would be called for every step."""
+    tx.run_rows(statement, [row[:-1] for row in rows])
+    tx.run_rows("set_error_groups", [(row[0], row[1], row[-1]) for row in rows if row[-1] is not None])
 
 
 def _alike(
@@ -267,9 +262,9 @@ def _row(row: StageRow, one: FinishedAttempt, paid: Mapping[int, int]) -> tuple[
         cost,
         lease.life,
         one.error,
-        one.cause.group if one.cause and state not in PASSED else None,
         one.result,
         one.type,
+        one.cause.group if one.cause and state not in PASSED else None,
     )
 
 

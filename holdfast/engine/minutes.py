@@ -29,7 +29,7 @@ KEPT_MINUTES = 14 * 24 * 60
 CHUNK = 2000
 #: How many points a curve has at most.
 MOST_POINTS = 120
-#: Over how many hours failures of one cause are told apart.
+#: For how many hours failures of one cause are counted by the hour.
 TREND_HOURS = 24
 
 

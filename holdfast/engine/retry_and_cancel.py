@@ -187,8 +187,8 @@ def _by_stage(rows: Iterable[Chosen]) -> Iterable[tuple[int, list[Chosen]]]:
 def _cancelled(tx: Transaction, item: int, stage: int, attempts: int, who: Who) -> tuple[Any, ...]:
     """An outcome for `write_outcomes`."""
     unknown = (None, None, None)
-    no_result = (None, None, None)
-    return (item, stage, State.CANCELLED, attempts, None, None, tx.now, *unknown, 0, 1, who.reason or None, *no_result)
+    nothing = (None, None, None)
+    return (item, stage, State.CANCELLED, attempts, None, None, tx.now, *unknown, 0, 1, who.reason or None, *nothing)
 
 
 def _record(tx: Transaction, event: str, item: int, stage: int, state: str, who: Who, **more: Any) -> None:

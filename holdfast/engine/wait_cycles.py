@@ -108,7 +108,7 @@ def _fail(tx: Transaction, item: int, stages: Iterable[int], error: str, ended: 
     for stage in stages:
         unknown = (None, None, None)
         cause = Cause("", "", "an item waits for itself")
-        row = (item, stage, WORDS[State.FAILED], 0, None, None, tx.now, *unknown, 0, 1, error, cause.group, None, None)
+        row = (item, stage, WORDS[State.FAILED], 0, None, None, tx.now, *unknown, 0, 1, error, None, None, cause.group)
         write_outcomes(tx, "insert_outcomes", [row])
         error_groups.enter(tx, [error_groups.Failure(stage, item, cause)])
         tx.count(stage, State.FAILED, 1)

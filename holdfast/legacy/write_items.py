@@ -152,9 +152,9 @@ class _Work:
                 0,
                 1,
                 entry.error,
-                self._group(id_, item, stage, entry) if state in BAD else None,
                 entry.result,
                 None,
+                self._group(id_, item, stage, entry) if state in BAD else None,
             )
         )
         if started_at is None or (entry.ended_at is None and entry.took_us is None) or state is State.CANCELLED:

@@ -54,6 +54,9 @@ class PostgresDialect(Dialect):
             "on_sqlite": "--",
             "on_postgres": "",
             "later": "--",
+            "of_group": "holdfast_outcomes o",
+            "group": "o.error_group",
+            "group_item": "o.item",
             # A snapshot does not list the subtransactions in progress. Outcomes are never written in one; a user's transaction
             # may change an item in one. The last item matters on SQLite only, and is 0 here.
             "unseen": f"(o.item > CAST(:last_item AS BIGINT) AND ({_IS_UNSEEN.format('o')} OR {_IS_UNSEEN.format('i')} "

@@ -109,7 +109,7 @@ def prefix(about: Attributes) -> str:
 
 
 class JsonLines(logging.Formatter):
-    """A record as one line of JSON. The attempt is told by its keys, and not once more by the beginning of the message."""
+    """A record as one line of JSON. Its keys name the attempt, so the beginning of the message does not repeat it."""
 
     def format(self, record: logging.LogRecord) -> str:
         about: Attributes = getattr(record, "holdfast", {})

@@ -110,10 +110,9 @@ WHERE o.stage = :stage AND o.state = :state AND o.state NOT IN ('done', 'skipped
 ORDER BY o.item LIMIT :most;
 
 -- name: page_group
--- Without a last item: a range of items leads PostgreSQL to another index.
+-- Without a last item: a range of items leads PostgreSQL to another index. SQLite has a table of groups instead (migration 5).
 SELECT o.item, o.stage, o.state, o.attempts, CAST(NULL AS BIGINT) AS next_attempt_at, o.error, o.ended_at AS updated_at
-FROM holdfast_outcomes o
-WHERE o.error_group = :group AND o.item > :after AND o.stage {in stages} AND o.state {in states text}
+FROM {of_group} WHERE {group} = :group AND {group_item} > :after AND o.stage {in stages} AND o.state {in states text}
   AND (CAST(:error AS TEXT) IS NULL OR {position}(o.error, :error) > 0)
   AND (SELECT i.key FROM holdfast_items i WHERE i.id = o.item) {glob} :key
   AND (SELECT COUNT(*) FROM holdfast_waiting w WHERE w.stage = o.stage AND w.item = o.item
@@ -121,7 +120,7 @@ WHERE o.error_group = :group AND o.item > :after AND o.stage {in stages} AND o.s
   AND (SELECT COUNT(*) FROM holdfast_delayed d WHERE d.item = o.item AND d.stage = o.stage) = 0
   AND (SELECT COUNT(*) FROM holdfast_holds h WHERE h.stage = o.stage AND h.item = o.item) = 0
   AND (o.item, o.stage) NOT IN (SELECT l.item, l.stage FROM holdfast_leases l)
-ORDER BY o.item LIMIT :most;
+ORDER BY {group_item} LIMIT :most;
 
 -- The next item, from :first to :last, at which something has a time from :since on and before :until. Every time that a page shows
 -- is in one of these columns.

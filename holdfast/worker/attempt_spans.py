@@ -174,8 +174,9 @@ class TracedCommitter(Committer):
         """Read which spans have added the items. The claim does not: workers that trace nothing would pay for it."""
         items = sorted({lease.item for lease in leases})
         try:
-            found: dict[int, str] = (
-                dict(self._store.read(lambda tx: tx.run("traceparents", items=items))) if items else {}
+            # What was claimed waits for it, and can do without.
+            found: dict[int, str] = dict(
+                self._store.read(lambda tx: tx.run("traceparents", items=items), patience_seconds=1.0) if items else ()
             )
         except StoreError as error:
             log.debug("attempts are traced without links to what added their items: %s", error)

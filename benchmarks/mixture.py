@@ -121,6 +121,12 @@ def _multiply(database: Sql, first: int, copies: int) -> None:
     }.items():
         values = ", ".join(f"{name} = {name} * {copies:d}" for name in sums)
         database.run(f"UPDATE {prefix}{table} SET {values} WHERE stage <> 0")
+    if database.columns("grouped"):
+        # SQLite has this table instead of an index, and holdfast writes it.
+        database.run(
+            f"INSERT INTO {prefix}grouped (error_group, item, stage) SELECT error_group, item, stage "
+            f"FROM {prefix}outcomes WHERE error_group IS NOT NULL ON CONFLICT DO NOTHING"
+        )
     _over_time(database)
     database.finish([table for table, _ in TABLES])
 

@@ -75,6 +75,9 @@ PAGES = {
     "actions": "actions",
     "action": "actions/1",
     "preview of a retry": "act/retry?state=failed",
+    "preview of a retry of a key prefix": "act/retry?key=book*",
+    "preview of a cancel": "act/cancel",
+    "preview of a deletion": "act/delete?state=failed",
     "preview of a retry of an error group": "act/retry?group={group}",
 }
 

@@ -92,7 +92,7 @@ class PostgresSql:
         return [row[0] for row in self._conn.execute(asked, (table,)).fetchall()]
 
     def numbers(self, low: int, high: int) -> str:
-        return f"generate_series({low:d}, {high:d}) AS n(i)"
+        return f"generate_series({low:d}::bigint, {high:d}::bigint) AS n(i)"
 
     def size(self) -> int:
         [(size,)] = self.rows("SELECT pg_database_size(current_database())")

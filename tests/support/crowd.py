@@ -104,6 +104,8 @@ class Crowd:
             )
             values = f"x, {stage}, '{ended}', 1, x, x, x + 5, '1', 'hash', '{{\"n\":2}}', {error}, {group}"
             self._insert(f"outcomes ({columns})", values, chosen)
+            if group != "NULL" and self.app.store.connect().dialect.name == "sqlite":
+                self._insert("grouped (error_group, item, stage)", f"{group}, x, {stage}", chosen)
         self._count(stage, "pending" if state == "again" else state, f"COUNT(*) FROM {chosen}")
         if state == "again":
             self._insert("changed (pipeline, item)", f"{self.pipeline}, x", chosen)

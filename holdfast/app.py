@@ -468,8 +468,8 @@ class Holdfast:
         is after its `cursor`.
 
         `attempts` and `cost` are the least, `version` is that of the result, and `since` and `until` are when it last changed.
-        These, and `error`, look through a part of what the other filters mean: `looked_at` says how much, and what is found
-        after the `cursor` is on the next page, which may be empty."""
+        These, and `error`, look through a part of what the other filters mean, and so does any filter whose matches are rare:
+        `looked_at` says how much, and what is found after the `cursor` is on the next page, which may be empty."""
         wanted, keys = [read_state(one) for one in several(state)], several(key)
         narrowed = Narrowed(
             attempts,

@@ -66,8 +66,8 @@ def items(
     """List items in the order they were added; with any other filter than --pipeline and --key, stages of items.
 
     The end of a page says with which --after the next one begins; in JSON it is the `cursor` of the last entry. With
-    --attempts, --version, --cost, --since, --until or --error, a part of the items is looked at: where there are more, stderr
-    says with which --after to go on.
+    --attempts, --version, --cost, --since, --until or --error, or where matches are rare, a part of the items is looked at:
+    where there are more, stderr says with which --after to go on.
     """
     with options.open_to_ask(store) as app:
         found = app.items(

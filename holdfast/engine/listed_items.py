@@ -1,9 +1,9 @@
 """Lists of items as people ask for them: pages, with the version and the cost of each stage, and narrowed by what no index has.
 
-Attempts, version, cost, time and parts of errors are in no index. A list that is narrowed by them looks through a bounded
-slice of the page that the other filters make, and says how far it has looked: the next slice begins there. An index of times
-would be written with every step. Instead the database passes over items at which nothing changed in time, which is quicker than
-to read them.
+Attempts, version, cost and time are in no index. A list that is narrowed by them looks through a bounded slice of the page
+that the other filters make, and says how far it has looked: the next slice begins there. So does a list of what `pages` has
+to search for. An index of times would be written with every step. Instead the database passes over items at which nothing
+changed in time, which is quicker than to read them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.store import Transaction
 #: So many stages of items are looked at for one answer, and at a time.
 LOOK = 3_000
 CHUNK = 1_000
-#: So many numbers of items are passed over for one answer, because nothing changed at them in time, or has such an error.
+#: So many numbers of items are passed over for one answer, because nothing changed at them in time.
 PASS_OVER = 15_000
 
 
@@ -66,7 +66,7 @@ class Listed(NamedTuple):
     rows: list[Facts]
     #: Where the list goes on; None at its end.
     cursor: str | None
-    #: If the list is narrowed: how many stages of items were looked at to find these, and items passed over.
+    #: If this was searched for: how many stages of items were looked at to find these, or items passed over.
     looked_at: int | None = None
 
 
@@ -85,33 +85,34 @@ def listed_items(
 ) -> Listed:
     """A page of items or of stages of items, as `pages.items` makes it; one that is narrowed is of stages."""
 
-    def page(after: int | str, states: Collection[State], most: int, last: int = pages.LAST) -> list[Facts]:
-        which: dict[str, Any] = {
-            "pipeline": pipeline,
-            "stage": stage,
-            "key": key,
-            "error": error,
-            "group": group,
-        }
-        return pages.items(tx, **which, states=states, after=after, most=most, last=last)
+    which: dict[str, Any] = {
+        "pipeline": pipeline,
+        "stage": stage,
+        "states": states or tuple(State) if narrowed else states,
+        "key": key,
+        "error": error,
+        "group": group,
+    }
 
-    if error is not None and not narrowed:
-        # A part of an error is in no index either; the database searches for it.
-        last = pages.Place.read(after).item + PASS_OVER
-        rows = _with_versions(tx, page(after, states, most, last))
+    def page(after: int | str, most: int) -> tuple[list[Facts], str | None]:
+        """A page, and where to go on behind it."""
+        last = pages.reach(tx, **which, after=after)
+        rows = pages.items(tx, **which, after=after, most=most, last=last)
         if len(rows) == most:
-            return Listed(rows, rows[-1]["cursor"])
-        return Listed(rows, str(last), PASS_OVER) if _newest(tx) > last else Listed(rows, None)
-    if not narrowed:
-        rows = _with_versions(tx, page(after, states, most))
-        return Listed(rows, rows[-1]["cursor"] if len(rows) == most else None)
-    return _slice(tx, narrowed, lambda after, size: page(after, states or tuple(State), size), after, most)
+            return rows, rows[-1]["cursor"]
+        return rows, None if last == pages.LAST else str(last)
+
+    if narrowed:
+        return _slice(tx, narrowed, page, after, most)
+    rows, cursor = page(after, most)
+    looked = None if cursor is None or len(rows) == most else int(cursor) - pages.Place.read(after).item
+    return Listed(_with_versions(tx, rows), cursor, looked)
 
 
 def _slice(
     tx: Transaction,
     narrowed: Narrowed,
-    page: Callable[[int | str, int], list[Facts]],
+    page: Callable[[int | str, int], tuple[list[Facts], str | None]],
     after: int | str,
     most: int,
 ) -> Listed:
@@ -119,16 +120,17 @@ def _slice(
     looked = passed_over = 0
     while looked < LOOK and passed_over < PASS_OVER:
         size = min(CHUNK, LOOK - looked)
-        rows = page(after, size)
+        rows, behind = page(after, size)
         fitting = _fitting(tx, rows, narrowed)
         for place, row in fitting:
             found.append(row)
             if len(found) == most:
                 return Listed(found, row["cursor"], looked + passed_over + place + 1)
         looked += len(rows)
-        if len(rows) < size:
-            return Listed(found, None, looked + passed_over)
-        after = rows[-1]["cursor"]
+        if len(rows) < size or behind is None:
+            searched = 0 if behind is None else int(behind) - pages.Place.read(after).item
+            return Listed(found, behind, looked + passed_over + searched)
+        after = behind
         if narrowed.by_time and not fitting:
             here = rows[-1]["id"]
             there = _next_changed(tx, narrowed, here, here + PASS_OVER - passed_over)
@@ -150,13 +152,8 @@ def _next_changed(tx: Transaction, narrowed: Narrowed, first: int, last: int) ->
         upto = found[0][0] if found else upto
     if upto <= last:
         return upto
-    return upto if _newest(tx) > last else None
-
-
-def _newest(tx: Transaction) -> int:
-    """The number of the newest item."""
     [(newest, _)] = tx.run("newest_of_all")
-    return newest or 0
+    return upto if (newest or 0) > last else None
 
 
 def _fitting(tx: Transaction, rows: list[Facts], narrowed: Narrowed) -> list[tuple[int, Facts]]:

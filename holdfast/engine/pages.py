@@ -1,9 +1,9 @@
 """Pages of items, and of stages of items, in the order in which the items were added.
 
 A page costs what is on it, however many items there are: each state is walked through by the index that has it in this
-order. A key, or the beginning of one, is looked up in the index of keys. What must be searched stops at the page's end:
-parts of errors, patterns that begin with a wildcard, and what few items have that is in no index (`skipped`, or `done`
-where hardly anything is).
+order. A key, or the beginning of one, is looked up in the index of keys. What no index has must be searched for: parts of
+errors, patterns that many keys fit, delayed work of an error group, and what has passed (`skipped`, or `done` where hardly
+anything is). `reach` says how far a search may go for one answer.
 
 The next page begins after a place: an item, or a stage of one. An item may have several stages in a list, and a page may
 end between them.
@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from holdfast.engine import error_groups
 from holdfast.engine.item_stages import read_item_stages
@@ -32,6 +32,12 @@ from holdfast.store import Transaction
 STRETCH = 5_000
 #: So many items of a pipeline, or of a pattern, are few: their stages are looked up one by one.
 FEW = 1_000
+#: So many keys are read to find the items of a pipeline, or of a pattern, in the order they were added.
+KEYS = 20_000
+#: So many rows are searched for one answer, where their item or their error has to be read.
+SEARCHED = 15_000
+#: So many numbers of items are searched for one answer, where the row itself says whether it is wanted.
+PASSED_BY = 50_000
 #: With more priorities than these a queue is read as a whole.
 MOST_PRIORITIES = 100
 #: The last number there can be.
@@ -42,7 +48,8 @@ _BAD = (State.FAILED, State.EXHAUSTED, State.CANCELLED)
 #: What an attempt could leave an error in.
 _WITH_ERRORS = frozenset(State) - {State.PENDING, State.IN_PROGRESS}
 #: What an attempt that failed could leave behind.
-_IN_GROUPS = frozenset({State.RETRY_LATER, State.FAILED, State.EXHAUSTED})
+_GROUPED = frozenset({State.FAILED, State.EXHAUSTED})
+_IN_GROUPS = _GROUPED | {State.RETRY_LATER}
 
 
 def items(
@@ -60,20 +67,19 @@ def items(
 ) -> list[Facts]:
     """A page of items, in the order they were added; with a stage, states, an error or a group of errors, stages of items.
 
-    `after` is an item's number, or the `cursor` of an entry: the next page begins behind it. Stages of items are looked for up
-    to the item `last`.
+    `after` is an item's number, or the `cursor` of an entry: the next page begins behind it. They are looked for up to the item
+    `last`.
     """
     known, place = layout(tx), Place.read(after)
     error_groups.check(tx, group)
     if pipeline is not None:
         known.pipeline(pipeline)
-    if not states and stage is None and error is None and group is None:
+    if are_whole(stage, states, error, group):
         if place.stage is not None:
             raise UsageError(
                 f"after {place}: this is a place in a list of stages; in a list of items, name the item alone"
             )
-        patterns = [Pattern(one) for one in several(key)] or [Pattern()]
-        return _items(tx, known, pipeline, patterns, place.item, most)
+        return _items(tx, known, pipeline, key, place.item, most, last)
     return stages_of_items(
         tx, known.chosen(pipeline, stage), frozenset(states or State), key, error, group, place, most, last
     )
@@ -91,17 +97,56 @@ def stages_of_items(
     last: int = LAST,
 ) -> list[Facts]:
     """A page of what is in one of these states at one of these stages."""
-    chosen = {row.id: row for row in stages}
-    if not chosen:
-        return []
-    known = layout(tx)
-    patterns = [Pattern(one) for one in several(key)] or [Pattern()]
+    return _page(tx, stages, states, key, error, group, after, most, last).told()
+
+
+def reach(
+    tx: Transaction,
+    *,
+    pipeline: str | None,
+    stage: str | None,
+    states: Collection[State],
+    key: Patterns,
+    error: str | None,
+    group: str | None,
+    after: int | str,
+) -> int:
+    """Up to which item one answer looks for a page; LAST if what is asked for need not be searched for."""
+    known, place = layout(tx), Place.read(after)
+    if are_whole(stage, states, error, group):
+        return _reach_of_items(tx, known, pipeline, key, place.item)
+    stages = known.chosen(pipeline, stage)
+    return _page(tx, stages, frozenset(states or State), key, error, group, place, 1).reach()
+
+
+def are_whole(stage: str | None, states: Collection[State], error: str | None, group: str | None) -> bool:
+    """Whether a list is of items, and not of stages of items."""
+    return not states and stage is None and error is None and group is None
+
+
+def _page(
+    tx: Transaction,
+    stages: Iterable[StageRow],
+    states: frozenset[State],
+    key: Patterns,
+    error: str | None,
+    group: str | None,
+    after: Place,
+    most: int,
+    last: int = LAST,
+) -> _Page:
     if error is not None:
         states &= _WITH_ERRORS
     if group is not None:
         states &= _IN_GROUPS
-    page = _Page(tx, chosen, states, patterns, error, group, after, most, last, _passed_by(known, after))
-    return page.told(known)
+    known, chosen = layout(tx), {row.id: row for row in stages}
+    every = {row.pipeline for row in chosen.values()} == {row.id for row in known.pipelines.values()}
+    passed_by = _passed_by(known, after)
+    return _Page(tx, chosen, states, _patterns(key), error, group, after, most, last, passed_by, every)
+
+
+def _patterns(key: Patterns) -> list[Pattern]:
+    return [Pattern(one) for one in several(key)] or [Pattern()]
 
 
 class Place(NamedTuple):
@@ -144,16 +189,10 @@ def _order(row: StageRow) -> Order:
 
 
 def _items(
-    tx: Transaction, known: Layout, pipeline: str | None, patterns: Sequence[Pattern], after: int, most: int
+    tx: Transaction, known: Layout, pipeline: str | None, key: Patterns, after: int, most: int, last: int
 ) -> list[Facts]:
-    names = {row.id: row.name for row in known.pipelines.values() if pipeline in (None, row.name)}
-    only = None if pipeline is None else [*names]
-    found = {
-        row["id"]: row
-        for pattern in (patterns if names else ())
-        for row in _walk_or_search(tx, names, only, pattern, after, most)
-    }
-    rows = [found[number] for number in sorted(found)[:most]]
+    names = {row.id: row.name for row in known.pipelines.values()}
+    rows = _rows_of_items(tx, known, pipeline, key, after, most, last)
     statuses: dict[int, str] = dict(tx.run("item_status", items=[row["id"] for row in rows])) if rows else {}
     return [
         {
@@ -169,25 +208,70 @@ def _items(
     ]
 
 
-def _walk_or_search(
-    tx: Transaction, pipelines: Collection[int], only: list[int] | None, pattern: Pattern, after: int, most: int
+def _rows_of_items(
+    tx: Transaction, known: Layout, pipeline: str | None, key: Patterns, after: int, most: int, last: int
 ) -> list[Facts]:
-    walk = {"pipeline": only[0] if only else None, "key": _glob(tx, pattern), "after": after, "most": most}
+    pipelines = _numbers(known, pipeline)
+    only = None if pipeline is None else pipelines[0]
+    found = {
+        row["id"]: row
+        for pattern in (_patterns(key) if pipelines else ())
+        for row in _walk_or_look_up(tx, pipelines, only, pattern, after, most, last)
+    }
+    return [found[number] for number in sorted(found)[:most]]
+
+
+def _walk_or_look_up(
+    tx: Transaction, pipelines: list[int], only: int | None, pattern: Pattern, after: int, most: int, last: int
+) -> list[Facts]:
+    def walk(after: int, until: int) -> list[Facts]:
+        which = {"pipeline": only, "key": _glob(tx, pattern)}
+        return tx.records("walk_items", **which, after=after, until=min(until, last), most=most)
+
     if only is None and not pattern.is_narrow:
-        return tx.records("walk_items", until=LAST, **walk)
+        return walk(after, LAST)
     if not pattern.is_plain:
         # Most of the time the page is full within a stretch. If not, what is wanted is rare, or begins much later.
-        rows = tx.records("walk_items", until=min(after + max(STRETCH, 2 * most), LAST), **walk)
+        rows = walk(after, after + max(STRETCH, 2 * most))
         if len(rows) == most:
             return rows
-    found = tx.run("search_items", **_span(tx, pattern), pipelines=[*pipelines], after=after, most=most)
-    return tx.records("read_items", items=[number for (number,) in found]) if found else []
+    numbers = few_items(tx, pipelines, pattern, KEYS)
+    if numbers is None:
+        return walk(after, LAST)
+    wanted = [number for number in numbers if after < number <= last][:most]
+    return tx.records("read_items", items=wanted) if wanted else []
 
 
-def few_items(tx: Transaction, pipelines: Collection[int], pattern: Pattern) -> list[int] | None:
-    """The items of these pipelines that a pattern means, in the order they were added; None if there are many."""
-    found = tx.run("some_items", **_span(tx, pattern), pipelines=[*pipelines], most=FEW + 1)
-    return sorted(number for (number,) in found) if len(found) <= FEW else None
+def _reach_of_items(tx: Transaction, known: Layout, pipeline: str | None, key: Patterns, after: int) -> int:
+    pipelines = _numbers(known, pipeline)
+    for pattern in _patterns(key):
+        if pattern.is_narrow or pipeline is not None:
+            if few_items(tx, pipelines, pattern, KEYS) is None:
+                return _bound(tx, after + PASSED_BY)
+        elif pattern != Pattern():
+            return _bound(tx, after + PASSED_BY)
+    return LAST
+
+
+def _numbers(known: Layout, pipeline: str | None) -> list[int]:
+    """The number of a pipeline, or of every one."""
+    return [row.id for row in known.pipelines.values()] if pipeline is None else [known.pipeline(pipeline).id]
+
+
+def _bound(tx: Transaction, item: int) -> int:
+    """This item, or LAST if there is none behind it."""
+    [(newest, _)] = tx.run("newest_of_all")
+    return item if (newest or 0) > item else LAST
+
+
+def few_items(
+    tx: Transaction, pipelines: Collection[int], pattern: Pattern, most: int | None = None
+) -> list[int] | None:
+    """The items of these pipelines that a pattern means, in the order they were added; None if there are more keys than FEW, or
+    than `most`, among which they could be."""
+    most = FEW if most is None else most
+    found = tx.run("some_items", **_span(tx, pattern), pipelines=[*pipelines], most=most + 1)
+    return sorted(number for number, fits in found if fits) if len(found) <= most else None
 
 
 def _span(tx: Transaction, pattern: Pattern) -> dict[str, str]:
@@ -199,6 +283,15 @@ def _glob(tx: Transaction, pattern: Pattern) -> str:
 
 
 # Stages of items ------------------------------------------------------------------------------------------------------
+
+
+class _Walk(NamedTuple):
+    """A statement that walks through an index in the order of items, and what it is asked for."""
+
+    statement: str
+    which: Facts
+    #: The statement that says how far this comes.
+    extent: str | None = None
 
 
 @dataclass(slots=True)
@@ -216,11 +309,13 @@ class _Page:
     last: int
     #: See `_passed_by`.
     passed_by: dict[int, Order] | None
+    #: Whether these are stages of every pipeline.
+    of_every_pipeline: bool
 
-    def told(self, known: Layout) -> list[Facts]:
+    def told(self) -> list[Facts]:
         rows: list[Facts] = []
-        for pattern in self.patterns:
-            numbers = self._few(known, pattern)
+        for pattern in self.patterns if self.stages else ():
+            numbers = self._few(pattern)
             rows = self._first(rows, self._walked(pattern) if numbers is None else self._looked_up(numbers))
         wanted = sorted({row["item"] for row in rows})
         items = {one["id"]: one for one in self.tx.records("read_items", items=wanted)} if wanted else {}
@@ -243,11 +338,16 @@ class _Page:
             for row in rows
         ]
 
-    def _few(self, known: Layout, pattern: Pattern) -> list[int] | None:
+    def reach(self) -> int:
+        """Up to which item all walks together look at no more rows than may be searched."""
+        walks = [(walk, pattern) for pattern in self.patterns if self._few(pattern) is None for walk in self._walks()]
+        return min((self._extent(*walk, max(SEARCHED // len(walks), 1))[1] for walk in walks), default=LAST)
+
+    def _few(self, pattern: Pattern) -> list[int] | None:
         """The items to be looked at, if they are known to be few."""
         pipelines = {row.pipeline for row in self.stages.values()}
         # Outcomes that passed lie in the order of items, whatever their pipeline.
-        apart = bool(self.states & PASSED) and pipelines != {row.id for row in known.pipelines.values()}
+        apart = bool(self.states & PASSED) and not self.of_every_pipeline
         return few_items(self.tx, pipelines, pattern) if pattern.is_narrow or apart else None
 
     def _looked_up(self, numbers: list[int]) -> list[Facts]:
@@ -268,28 +368,52 @@ class _Page:
 
     def _walked(self, pattern: Pattern) -> list[Facts]:
         """Each walk looks as far as the page reaches by then: so those come first that fill it soon."""
-        place: Facts = {"key": _glob(self.tx, pattern), "after": self._behind}
+        place = self._place(pattern)
         # Where most of what is wanted has passed, a stretch of it is enough.
-        near, passed = min(self._behind + max(STRETCH, 2 * self.most), self.last), self._passed()
-        rest: Facts = {**self._rest([], several=True), "last": near}
-        found = self._first([], self._page_passed(**passed, **place, **rest))
-        if self.group is not None:
-            which = {"stages": [*self.stages], "states": sorted(self.states), "error": self.error, "group": self.group}
-            most = self._rest(found, several=True)["most"]
-            found = self._first(found, self.tx.records("page_group", **which, **place, most=most))
+        near = min(self._behind + max(STRETCH, 2 * self.most), self.last)
+        found: list[Facts] = []
+        passed: list[_Walk] = []
+        for walk in self._walks():
+            rest = self._rest(found, several="stages" in walk.which)
+            if walk.statement == "page_passed":
+                passed, rest["last"] = [walk], near
+            found = self._first(found, self.tx.records(walk.statement, **walk.which, **place, **rest))
+        rest = self._rest(found, several=True)
+        for walk in passed if rest["last"] > near else ():
+            found = self._first(found, self.tx.records(walk.statement, **walk.which, **place, **rest))
+        return found
+
+    def _walks(self) -> list[_Walk]:
+        """Statements that find everything together, those first that find most of it."""
+        walks = [*self._passed()]
+        stages = {"stages": [*self.stages]}
+        ended = self.states - {State.RETRY_LATER}
+        if self.group is not None and ended:
+            which = {**stages, "states": sorted(ended), "error": self.error, "group": self.group}
+            walks.append(_Walk("page_group", which, "extent_group"))
         if State.IN_PROGRESS in self.states:
-            rest = self._rest(found, several=True)
-            found = self._first(found, self.tx.records("page_leased", stages=[*self.stages], **place, **rest))
+            walks.append(_Walk("page_leased", stages))
         for stage in self.stages:
             for state in [state for state in State if state in self.states - PASSED]:
-                found = self._first(found, self._open_or_bad(stage, state, {**place, **self._rest(found)}))
-        rest = self._rest(found, several=True)
-        return found if rest["last"] <= near else self._first(found, self._page_passed(**passed, **place, **rest))
+                walks += self._open_or_bad(stage, state)
+        return walks
 
-    def _page_passed(self, stages: list[int], states: list[str], **place: Any) -> list[Facts]:
-        if not stages:
-            return []
-        return self.tx.records("page_passed", stages=stages, states=states, error=self.error, **place)
+    def _place(self, pattern: Pattern) -> Facts:
+        """Where a walk begins, and which keys it is for."""
+        return {"key": None if pattern == Pattern() else _glob(self.tx, pattern), "after": self._behind}
+
+    def _extent(self, walk: _Walk, pattern: Pattern, look: int) -> tuple[int, int]:
+        """How many rows a walk passes that may not be wanted, up to a limit, and the last item up to there; LAST if it ends."""
+        reads = self.error is not None or pattern != Pattern()
+        if walk.statement == "page_passed":
+            return 0, _bound(self.tx, self._behind + (SEARCHED if reads else PASSED_BY))
+        # The index of error groups has the failed and the exhausted of all stages together.
+        of_part = len(self.stages) < len(layout(self.tx).stages) or not self.states >= _GROUPED
+        of_group = self.group is not None and (walk.statement == "page_delayed" or of_part)
+        if walk.extent is None or not (reads or of_group):
+            return 0, LAST
+        [(passed, last)] = self.tx.run(walk.extent, **walk.which, after=self._behind, look=look)
+        return passed, LAST if passed < look else last or self._behind
 
     def _rest(self, found: list[Facts], several: bool = False) -> Facts:
         """How far to look beside these, and for how many. Of a stage at a time, one row may have been told on the page before;
@@ -298,36 +422,38 @@ class _Page:
         per_item = max(Counter(row.pipeline for row in self.stages.values()).values())
         return {"last": last, "most": self.most + (2 * per_item if several else 1)}
 
-    def _open_or_bad(self, stage: int, state: State, place: Facts) -> list[Facts]:
+    def _open_or_bad(self, stage: int, state: State) -> list[_Walk]:
         """Of one stage, what waits, is delayed, on hold, or ended badly."""
+        which = {"stage": stage, "error": self.error}
         if state is State.PENDING:
-            return self._waiting(stage, place)
+            return self._waiting(stage)
         if state is State.RETRY_LATER:
-            return self.tx.records("page_delayed", stage=stage, error=self.error, group=self.group, **place)
+            return [_Walk("page_delayed", {**which, "group": self.group}, "extent_delayed")]
         if state is State.ON_HOLD:
-            return self.tx.records("page_held", stage=stage, error=self.error, **place)
+            return [_Walk("page_held", which, "extent_held")]
         if state in _BAD and self.group is None:
-            return self.tx.records("page_bad", stage=stage, state=str(state), error=self.error, **place)
+            return [_Walk("page_bad", {**which, "state": str(state)}, "extent_bad")]
         return []
 
-    def _waiting(self, stage: int, place: Facts) -> list[Facts]:
+    def _waiting(self, stage: int) -> list[_Walk]:
         priorities = self.tx.run("priorities_waiting", stage=stage, most=MOST_PRIORITIES + 1)
         if len(priorities) > MOST_PRIORITIES:
-            return self.tx.records("page_waiting_mixed", stage=stage, **place)
-        found: list[Facts] = []
-        for (priority,) in priorities:
-            found = self._first(found, self.tx.records("page_waiting", stage=stage, priority=priority, **place))
-        return found
+            return [_Walk("page_waiting_mixed", {"stage": stage})]
+        return [
+            _Walk("page_waiting", {"stage": stage, "priority": priority}, "extent_waiting")
+            for (priority,) in priorities
+        ]
 
-    def _passed(self) -> dict[str, list[Any]]:
-        """Which stages have something that has passed, and in which states. No index says that there is nothing; counts do."""
+    def _passed(self) -> list[_Walk]:
+        """What has passed. No index says that there is nothing; counts do."""
         states = self.states & PASSED
         counted = {
             (stage, state)
             for stage, state, _, n, *_ in (self.tx.run("read_counts") if states else ())
             if n and state in states and stage in self.stages
         }
-        return {"stages": sorted({stage for stage, _ in counted}), "states": sorted({state for _, state in counted})}
+        which = {"stages": sorted({stage for stage, _ in counted}), "states": sorted({state for _, state in counted})}
+        return [_Walk("page_passed", {**which, "error": self.error})] if counted else []
 
     def _first(self, found: list[Facts], more: list[Facts]) -> list[Facts]:
         """The first of these on this page, each once."""

@@ -57,6 +57,8 @@ class PostgresDialect(Dialect):
             "of_group": "holdfast_outcomes o",
             "group": "o.error_group",
             "group_item": "o.item",
+            # A range of items alone leads to the primary key.
+            "group_until": "(o.error_group, o.item) <= (:group, :last)",
             # A snapshot does not list the subtransactions in progress. Outcomes are never written in one; a user's transaction
             # may change an item in one. The last item matters on SQLite only, and is 0 here.
             "unseen": f"(o.item > CAST(:last_item AS BIGINT) AND ({_IS_UNSEEN.format('o')} OR {_IS_UNSEEN.format('i')} "

@@ -42,6 +42,7 @@ class SQLiteDialect(Dialect):
             "of_group": "holdfast_grouped g CROSS JOIN holdfast_outcomes o ON o.item = g.item AND o.stage = g.stage",
             "group": "g.error_group",
             "group_item": "g.item",
+            "group_until": "g.item <= :last",
             # One writer at a time: leases are granted, and rows amended, in the order of commits. What passed without a lease
             # was imported together with its item; whatever else ended without one counts as unseen.
             "unseen": "((o.lease > :seen AND o.lease <= :reached) OR o.lease IN (SELECT value FROM json_each(:snapshot)) "

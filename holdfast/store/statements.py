@@ -10,6 +10,7 @@ A statement is written once. In its text
                         are the same in every row;
     {sum value}         adds up whole numbers; an absurdly large one does not overflow the sum;
     {by index}          after a table makes the database use that index, where statistics could lead it elsewhere;
+    {stands}            says whether the outcome `o` stands: its stage was not sent back, and is not run again;
     {word}              is replaced by the dialect's text for that word (`skip_locked`, for example);
     holdfast_xxx        is a table or view of ours, wherever the dialect keeps it.
 A file in the dialect's folder may override a statement, or define one for this database only; it begins with the reason.
@@ -32,6 +33,14 @@ _TABLE = re.compile(r"\bholdfast_(\w+)")
 
 #: More than anybody can have spent, in millionths, or worked, in microseconds. We did not write such a row.
 _MOST = 10**17
+
+#: Whether an item is leased is asked first, and at which stage only then: SQLite takes long to compare pairs.
+_STANDS = """(SELECT COUNT(*) FROM holdfast_waiting w WHERE w.stage = o.stage AND w.item = o.item
+       AND w.priority = (SELECT i.priority FROM holdfast_items i WHERE i.id = o.item)) = 0
+  AND (SELECT COUNT(*) FROM holdfast_delayed d WHERE d.item = o.item AND d.stage = o.stage) = 0
+  AND (SELECT COUNT(*) FROM holdfast_holds h WHERE h.stage = o.stage AND h.item = o.item) = 0
+  AND NOT (o.item IN (SELECT l.item FROM holdfast_leases l)
+           AND (o.item, o.stage) IN (SELECT l.item, l.stage FROM holdfast_leases l))"""
 
 Params = dict[str, Any]
 
@@ -154,6 +163,8 @@ class Dialect(ABC):
             if word == "sum":
                 low, high = f"{rest} < -{_MOST}", f"{rest} > {_MOST}"
                 return f"CAST(SUM(CASE WHEN {low} THEN -{_MOST} WHEN {high} THEN {_MOST} ELSE {rest} END) AS BIGINT)"
+            if word == "stands":
+                return _STANDS
             return self.words[word]
 
         text = self.literal(text)

@@ -53,6 +53,9 @@ def small_stretches(monkeypatch):
     """What is walked through before an index is searched is far less than there is, as it is with millions of items."""
     monkeypatch.setattr(pages, "STRETCH", 100)
     monkeypatch.setattr(pages, "FEW", 50)
+    monkeypatch.setattr(pages, "KEYS", 50)
+    monkeypatch.setattr(pages, "SEARCHED", 40)
+    monkeypatch.setattr(pages, "PASSED_BY", 100)
     monkeypatch.setattr(events, "STRETCH", 100)
     monkeypatch.setattr(events, "WIDE", 1000)
     monkeypatch.setattr(error_groups, "MOST_ITEMS", 50)
@@ -83,9 +86,16 @@ def items(**given: Any) -> Question:
     return lambda tx: reads.items(tx, **asked, states=() if state is None else (state,))
 
 
-def narrowed(state: State | None = None, after: int | str = 0, error: str | None = None, **given: Any) -> Question:
-    """A slice of a list that is narrowed by what no index has."""
-    asked: dict[str, Any] = dict.fromkeys(("pipeline", "stage", "key", "group"))
+def narrowed(
+    state: State | None = None,
+    after: int | str = 0,
+    error: str | None = None,
+    key: str | None = None,
+    group: str | None = None,
+    **given: Any,
+) -> Question:
+    """A slice of a list that has to be searched for, or is narrowed by what no index has."""
+    asked: dict[str, Any] = {"pipeline": None, "stage": None, "key": key, "group": group}
     asked |= {"states": () if state is None else (state,), "error": error, "after": after, "most": 10}
     return lambda tx: listed_items.listed_items(tx, listed_items.Narrowed(**given), **asked)
 
@@ -152,6 +162,10 @@ def questions(crowd: Crowd) -> dict[str, Question]:
         "failed of late": narrowed(State.FAILED, since=10**17),
         "failed long ago": narrowed(State.FAILED, until=1),
         "with an error that nothing has": narrowed(error="nothing of the kind"),
+        "items of a pattern that nothing fits": narrowed(key="*-x"),
+        "items of a prefix of many that nothing fits": narrowed(key="key-*x"),
+        "delayed of another cause": narrowed(State.RETRY_LATER, group="missing"),
+        "delayed of another cause, the middle": narrowed(State.RETRY_LATER, group="missing", after=middle),
         "events": log(),
         "events of a common kind": log(event="retried"),
         "events of an uncommon kind": log(event="in_doubt"),
@@ -197,6 +211,7 @@ def questions(crowd: Crowd) -> dict[str, Question]:
             f"{state} of a key": items(state=state, key=somebody),
             f"{state} of a beginning": items(state=state, key=f"{somebody[:-1]}*"),
             f"{state} of no beginning": items(state=state, key="zebra-*"),
+            f"{state} of a prefix of many that nothing fits": narrowed(state, key="key-*x"),
         }
         if state in (State.PENDING, State.RETRY_LATER, State.DONE, State.FAILED):
             asked[f"{state} at b"] = items(state=state, stage="b", after=middle)

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Backoff, Context, Holdfast, Item, Permanent, Pipeline
 from holdfast.answers import ListedItem
-from holdfast.engine import listed_items
+from holdfast.engine import listed_items, pages
 
 pytestmark = pytest.mark.req("J5", "V14")
 
@@ -120,12 +120,35 @@ def test_a_slice_by_time_goes_further_than_one_that_reads_every_row(app: Holdfas
 def test_a_part_of_an_error_is_searched_for_slice_by_slice(app: Holdfast, monkeypatch: pytest.MonkeyPatch):
     whole = places(app.items(error="odd"))
     assert whole == [(f"k{n}", "a") for n in (1, 3, 5, 7)]
-    monkeypatch.setattr(listed_items, "PASS_OVER", 3)
+    monkeypatch.setattr(pages, "SEARCHED", 3)
     first = app.items(error="odd")
-    assert (places(first), first.looked_at, first.cursor is None) == (whole[:1], 3, False)
+    assert (places(first), first.looked_at, first.cursor is None) == (whole[:1], 2, False)
     assert going_on(app, error="odd") == whole
     assert going_on(app, error="odd", key="k5") == whole[2:3]
     assert going_on(app, error="of no kind") == []
+
+
+def test_what_hardly_any_item_has_is_searched_for_slice_by_slice(app: Holdfast, monkeypatch: pytest.MonkeyPatch):
+    """A prefix that many keys have, and a state or a cause that few of them have, is found wherever it is."""
+    asked: list[dict[str, Any]] = [
+        {"key": "k*"},
+        {"key": "*7"},
+        {"pipeline": "p", "key": "l*"},
+        {"key": "k*", "state": "failed"},
+        {"key": "l*", "state": ["pending", "failed"]},
+        {"key": ["k*", "k8"], "stage": "a"},
+        {"state": "done", "stage": "b"},
+        {"key": "k*", "state": "done", "since": every(app)[0].updated_at},
+        {"group": app.errors()[0].group},
+    ]
+    whole = [going_on(app, **one) for one in asked]
+    assert all(whole)
+    for name in ("FEW", "KEYS", "SEARCHED", "PASSED_BY", "STRETCH"):
+        monkeypatch.setattr(pages, name, 1)
+    assert [going_on(app, **one) for one in asked] == whole
+    rare = app.items(key="l*", state="pending")
+    assert (rare.cursor is None, rare.looked_at) == (True, None)
+    assert app.items(state="done", stage="b", after=1).looked_at == 1
 
 
 def going_on(app: Holdfast, **which: Any) -> list[tuple[str, str | None]]:

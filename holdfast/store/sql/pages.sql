@@ -7,16 +7,10 @@ WHERE i.id > :after AND i.id <= :until AND (CAST(:pipeline AS BIGINT) IS NULL OR
   AND i.key {glob} :key
 ORDER BY i.id LIMIT :most;
 
--- name: search_items
--- By the index of keys: reads the keys from :low to :high.
-SELECT i.id FROM holdfast_items i
-WHERE i.pipeline {in pipelines} AND i.key >= :low AND i.key <= :high AND i.key {glob} :key AND i.id + 0 > :after
-ORDER BY i.id + 0 LIMIT :most;
-
 -- name: some_items
--- The same without an order, up to :most.
-SELECT i.id FROM holdfast_items i
-WHERE i.pipeline {in pipelines} AND i.key >= :low AND i.key <= :high AND i.key {glob} :key LIMIT :most;
+-- By the index of keys, and so in no order: up to :most of the keys from :low to :high, and whether they fit.
+SELECT i.id, i.key {glob} :key FROM holdfast_items i
+WHERE i.pipeline {in pipelines} AND i.key >= :low AND i.key <= :high LIMIT :most;
 
 -- name: read_items
 SELECT value AS id, i.pipeline, i.key, i.created_at, i.updated_at
@@ -46,7 +40,7 @@ SELECT w.item, w.stage, 'pending' AS state, w.attempts, CAST(NULL AS BIGINT) AS 
        CAST(NULL AS BIGINT) AS updated_at
 FROM holdfast_waiting w
 WHERE w.stage = :stage AND w.priority = :priority AND w.item > :after AND w.item <= :last
-  AND (SELECT i.key FROM holdfast_items i WHERE i.id = w.item) {glob} :key
+  AND (CAST(:key AS TEXT) IS NULL OR (SELECT i.key FROM holdfast_items i WHERE i.id = w.item) {glob} :key)
 ORDER BY w.item LIMIT :most;
 
 -- name: page_waiting_mixed
@@ -54,7 +48,8 @@ ORDER BY w.item LIMIT :most;
 SELECT w.item, w.stage, 'pending' AS state, w.attempts, CAST(NULL AS BIGINT) AS next_attempt_at, CAST(NULL AS TEXT) AS error,
        CAST(NULL AS BIGINT) AS updated_at
 FROM holdfast_waiting w
-WHERE w.stage = :stage AND w.item > :after AND w.item <= :last AND (SELECT i.key FROM holdfast_items i WHERE i.id = w.item) {glob} :key
+WHERE w.stage = :stage AND w.item > :after AND w.item <= :last
+  AND (CAST(:key AS TEXT) IS NULL OR (SELECT i.key FROM holdfast_items i WHERE i.id = w.item) {glob} :key)
 ORDER BY w.item + 0 LIMIT :most;
 
 -- name: page_delayed
@@ -63,7 +58,7 @@ SELECT d.item, d.stage, 'retry_later' AS state, d.attempts, d.due_at AS next_att
 FROM holdfast_delayed d {by ix_holdfast_delayed_stage}
 WHERE d.stage = :stage AND d.item > :after AND d.item <= :last AND (CAST(:error AS TEXT) IS NULL OR {position}(d.error, :error) > 0)
   AND (CAST(:group AS TEXT) IS NULL OR d.error_group = :group)
-  AND (SELECT i.key FROM holdfast_items i WHERE i.id = d.item) {glob} :key
+  AND (CAST(:key AS TEXT) IS NULL OR (SELECT i.key FROM holdfast_items i WHERE i.id = d.item) {glob} :key)
 ORDER BY d.item LIMIT :most;
 
 -- name: page_held
@@ -71,7 +66,7 @@ SELECT h.item, h.stage, 'on_hold' AS state, h.attempts, CAST(NULL AS BIGINT) AS 
        h.since AS updated_at
 FROM holdfast_holds h
 WHERE h.stage = :stage AND h.item > :after AND h.item <= :last AND (CAST(:error AS TEXT) IS NULL OR {position}(h.reason, :error) > 0)
-  AND (SELECT i.key FROM holdfast_items i WHERE i.id = h.item) {glob} :key
+  AND (CAST(:key AS TEXT) IS NULL OR (SELECT i.key FROM holdfast_items i WHERE i.id = h.item) {glob} :key)
 ORDER BY h.item LIMIT :most;
 
 -- name: page_leased
@@ -79,7 +74,8 @@ ORDER BY h.item LIMIT :most;
 SELECT l.item, l.stage, 'in_progress' AS state, l.attempt AS attempts, CAST(NULL AS BIGINT) AS next_attempt_at,
        CAST(NULL AS TEXT) AS error, l.since AS updated_at
 FROM holdfast_leases l
-WHERE l.stage {in stages} AND l.item > :after AND l.item <= :last AND (SELECT i.key FROM holdfast_items i WHERE i.id = l.item) {glob} :key
+WHERE l.stage {in stages} AND l.item > :after AND l.item <= :last
+  AND (CAST(:key AS TEXT) IS NULL OR (SELECT i.key FROM holdfast_items i WHERE i.id = l.item) {glob} :key)
 ORDER BY l.item + 0 LIMIT :most;
 
 -- name: page_passed
@@ -88,12 +84,8 @@ SELECT o.item, o.stage, o.state, o.attempts, CAST(NULL AS BIGINT) AS next_attemp
 FROM holdfast_outcomes o
 WHERE o.item > :after AND o.item <= :last AND o.stage {in stages} AND o.state {in states text}
   AND (CAST(:error AS TEXT) IS NULL OR {position}(o.error, :error) > 0)
-  AND (SELECT i.key FROM holdfast_items i WHERE i.id = o.item) {glob} :key
-  AND (SELECT COUNT(*) FROM holdfast_waiting w WHERE w.stage = o.stage AND w.item = o.item
-       AND w.priority = (SELECT i.priority FROM holdfast_items i WHERE i.id = o.item)) = 0
-  AND (SELECT COUNT(*) FROM holdfast_delayed d WHERE d.item = o.item AND d.stage = o.stage) = 0
-  AND (SELECT COUNT(*) FROM holdfast_holds h WHERE h.stage = o.stage AND h.item = o.item) = 0
-  AND (o.item, o.stage) NOT IN (SELECT l.item, l.stage FROM holdfast_leases l)
+  AND (CAST(:key AS TEXT) IS NULL OR (SELECT i.key FROM holdfast_items i WHERE i.id = o.item) {glob} :key)
+  AND {stands}
 ORDER BY o.item LIMIT :most;
 
 -- name: page_bad
@@ -101,26 +93,45 @@ SELECT o.item, o.stage, o.state, o.attempts, CAST(NULL AS BIGINT) AS next_attemp
 FROM holdfast_outcomes o {by ix_holdfast_outcomes_bad}
 WHERE o.stage = :stage AND o.state = :state AND o.state NOT IN ('done', 'skipped') AND o.item > :after AND o.item <= :last
   AND (CAST(:error AS TEXT) IS NULL OR {position}(o.error, :error) > 0)
-  AND (SELECT i.key FROM holdfast_items i WHERE i.id = o.item) {glob} :key
-  AND (SELECT COUNT(*) FROM holdfast_waiting w WHERE w.stage = o.stage AND w.item = o.item
-       AND w.priority = (SELECT i.priority FROM holdfast_items i WHERE i.id = o.item)) = 0
-  AND (SELECT COUNT(*) FROM holdfast_delayed d WHERE d.item = o.item AND d.stage = o.stage) = 0
-  AND (SELECT COUNT(*) FROM holdfast_holds h WHERE h.stage = o.stage AND h.item = o.item) = 0
-  AND (o.item, o.stage) NOT IN (SELECT l.item, l.stage FROM holdfast_leases l)
+  AND (CAST(:key AS TEXT) IS NULL OR (SELECT i.key FROM holdfast_items i WHERE i.id = o.item) {glob} :key)
+  AND {stands}
 ORDER BY o.item LIMIT :most;
 
 -- name: page_group
--- Without a last item: a range of items leads PostgreSQL to another index. SQLite has a table of groups instead (migration 5).
+-- SQLite has a table of groups instead of an index (migration 5).
 SELECT o.item, o.stage, o.state, o.attempts, CAST(NULL AS BIGINT) AS next_attempt_at, o.error, o.ended_at AS updated_at
-FROM {of_group} WHERE {group} = :group AND {group_item} > :after AND o.stage {in stages} AND o.state {in states text}
+FROM {of_group} WHERE {group} = :group AND {group_item} > :after AND {group_until} AND o.stage {in stages} AND o.state {in states text}
   AND (CAST(:error AS TEXT) IS NULL OR {position}(o.error, :error) > 0)
-  AND (SELECT i.key FROM holdfast_items i WHERE i.id = o.item) {glob} :key
-  AND (SELECT COUNT(*) FROM holdfast_waiting w WHERE w.stage = o.stage AND w.item = o.item
-       AND w.priority = (SELECT i.priority FROM holdfast_items i WHERE i.id = o.item)) = 0
-  AND (SELECT COUNT(*) FROM holdfast_delayed d WHERE d.item = o.item AND d.stage = o.stage) = 0
-  AND (SELECT COUNT(*) FROM holdfast_holds h WHERE h.stage = o.stage AND h.item = o.item) = 0
-  AND (o.item, o.stage) NOT IN (SELECT l.item, l.stage FROM holdfast_leases l)
+  AND (CAST(:key AS TEXT) IS NULL OR (SELECT i.key FROM holdfast_items i WHERE i.id = o.item) {glob} :key)
+  AND {stands}
 ORDER BY {group_item} LIMIT :most;
+
+-- How far a walk comes with :look rows, of which most may not be wanted: how many there are, and the item of the last.
+
+-- name: extent_waiting
+SELECT COUNT(*), MAX(item) FROM (
+    SELECT w.item FROM holdfast_waiting w WHERE w.stage = :stage AND w.priority = :priority AND w.item > :after
+    ORDER BY w.item LIMIT :look) AS passed;
+
+-- name: extent_delayed
+SELECT COUNT(*), MAX(item) FROM (
+    SELECT d.item FROM holdfast_delayed d {by ix_holdfast_delayed_stage} WHERE d.stage = :stage AND d.item > :after
+    ORDER BY d.item LIMIT :look) AS passed;
+
+-- name: extent_held
+SELECT COUNT(*), MAX(item) FROM (
+    SELECT h.item FROM holdfast_holds h WHERE h.stage = :stage AND h.item > :after ORDER BY h.item LIMIT :look) AS passed;
+
+-- name: extent_bad
+SELECT COUNT(*), MAX(item) FROM (
+    SELECT o.item FROM holdfast_outcomes o {by ix_holdfast_outcomes_bad}
+    WHERE o.stage = :stage AND o.state = :state AND o.state NOT IN ('done', 'skipped') AND o.item > :after
+    ORDER BY o.item LIMIT :look) AS passed;
+
+-- name: extent_group
+SELECT COUNT(*), MAX(item) FROM (
+    SELECT {group_item} AS item FROM {of_group} WHERE {group} = :group AND {group_item} > :after
+    ORDER BY {group_item} LIMIT :look) AS passed;
 
 -- The next item, from :first to :last, at which something has a time from :since on and before :until. Every time that a page shows
 -- is in one of these columns.

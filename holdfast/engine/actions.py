@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import msgspec
 
@@ -60,6 +60,16 @@ class ActionKind(Protocol):
         ...
 
 
+@runtime_checkable
+class CountsAhead(Protocol):
+    """A kind of action that can be counted without choosing chunk by chunk."""
+
+    def count_ahead(self, tx: Transaction, place: ActionPlace, most: int) -> tuple[Counter[str], bool] | None:
+        """What acting from a place on would do, up to a limit, as far as one answer looks; and whether there may be more. None
+        if this filter has to be counted by chunks."""
+        ...
+
+
 _KINDS: Mapping[str, type[Any]] = {
     kind.name: kind for kind in (RetryStages, CancelStages, Forget, Restore, Delete, Resolve, Reprocess, Accept)
 }
@@ -83,7 +93,7 @@ class ActionCounts(dict[str, int]):
     """What an action has done, or would do, as counts by name; and its number, if it has done anything."""
 
     action: int | None = None
-    #: Of a dry run that counts up to a limit: whether there is more.
+    #: Of a dry run that counts up to a limit: whether there may be more.
     more: bool = False
 
 
@@ -295,6 +305,11 @@ def _foresee(store: Store, action: Action) -> None:
 
 def _count(store: Store, kind: ActionKind, place: ActionPlace | None, most: int | None) -> tuple[dict[str, int], bool]:
     """What acting from a place on would do, up to a limit; and whether there is more."""
+    if isinstance(kind, CountsAhead) and place is not None and most is not None:
+        ahead, here, limit = kind, place, most
+        found_ahead = store.read(lambda tx: ahead.count_ahead(tx, here, limit))
+        if found_ahead is not None:
+            return found_ahead
     counts: Counter[str] = Counter()
     while place is not None and (most is None or counts.total() < most):
 

@@ -17,8 +17,8 @@ from holdfast.engine import ledger
 from holdfast.engine.fan_in import begin_if_ready
 from holdfast.engine.layout import layout
 from holdfast.engine.pages import Place as Cursor
+from holdfast.engine.pages import are_whole, some_items, some_stages_of_items, stages_of_items
 from holdfast.engine.pages import items as page_of_items
-from holdfast.engine.pages import stages_of_items
 from holdfast.engine.prune import forget_items, uncover, withdraw
 from holdfast.engine.resource_state import lock_resources
 from holdfast.engine.selection import ActionPlace, Which, Who, beginning
@@ -51,6 +51,19 @@ class Delete:
 
     def count(self, tx: Transaction, rows: list[_Chosen]) -> Counter[str]:
         return Counter(pipeline for _, pipeline in rows)
+
+    def count_ahead(self, tx: Transaction, place: ActionPlace, most: int) -> tuple[Counter[str], bool]:
+        which, after = self.which, Cursor.read(place.after)
+        if are_whole(which.stage, which.states, which.error, which.group):
+            rows, more = some_items(tx, which.pipeline, which.key, after.item, most, place.until)
+            return self.count(tx, rows), more
+        stages = layout(tx).chosen(which.pipeline, which.stage)
+        states = which.states or frozenset(State)
+        rows, more = some_stages_of_items(
+            tx, stages, states, which.key, which.error, which.group, after, most, place.until
+        )
+        names = {row.id: row.pipeline_name for row in stages}
+        return self.count(tx, sorted({(item, names[stage]) for item, stage, _ in rows})), more
 
     def act(self, tx: Transaction, rows: list[_Chosen], who: Who) -> Counter[str]:
         return _delete(tx, [item for item, _ in rows], who)

@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.engine import error_groups
 from holdfast.engine.item_stages import read_item_stages
@@ -117,6 +117,38 @@ def reach(
         return _reach_of_items(tx, known, pipeline, key, place.item)
     stages = known.chosen(pipeline, stage)
     return _page(tx, stages, frozenset(states or State), key, error, group, place, 1).reach()
+
+
+class Some(NamedTuple):
+    """Some of what a filter selects, in no order; and whether there may be more."""
+
+    rows: list[tuple[Any, ...]]
+    more: bool
+
+
+def some_items(tx: Transaction, pipeline: str | None, key: Patterns, after: int, most: int, last: int) -> Some:
+    """Up to so many items up to `last`: each with the name of its pipeline."""
+    known = layout(tx)
+    until = min(last, _reach_of_items(tx, known, pipeline, key, after))
+    found = _rows_of_items(tx, known, pipeline, key, after, most + 1, until)
+    names = {row.id: row.name for row in known.pipelines.values()}
+    rows = [(row["id"], names[row["pipeline"]]) for row in found[:most]]
+    return Some(rows, len(found) > most or until < last)
+
+
+def some_stages_of_items(
+    tx: Transaction,
+    stages: Iterable[StageRow],
+    states: frozenset[State],
+    key: Patterns,
+    error: str | None,
+    group: str | None,
+    after: Place,
+    most: int,
+    last: int,
+) -> Some:
+    """Up to so many of what is in one of these states at one of these stages: item, stage and state."""
+    return _page(tx, stages, states, key, error, group, after, most, last).some()
 
 
 def are_whole(stage: str | None, states: Collection[State], error: str | None, group: str | None) -> bool:
@@ -342,6 +374,30 @@ class _Page:
         """Up to which item all walks together look at no more rows than may be searched."""
         walks = [(walk, pattern) for pattern in self.patterns if self._few(pattern) is None for walk in self._walks()]
         return min((self._extent(*walk, max(SEARCHED // len(walks), 1))[1] for walk in walks), default=LAST)
+
+    def some(self) -> Some:
+        """In no order each walk may go as far as it likes: the budget of rows to search is spent by one after the other."""
+        found: dict[tuple[int, int], str] = {}
+        left, more = SEARCHED, False
+        for pattern in self.patterns if self.stages else ():
+            numbers = self._few(pattern)
+            if numbers is not None:
+                rows = [row for row in self._looked_up(numbers) if self._is_on_page(row)]
+                found |= {(row["item"], row["stage"]): row["state"] for row in rows}
+                continue
+            place = self._place(pattern)
+            for walk in self._walks():
+                if len(found) > self.most:
+                    break
+                passed, last = self._extent(walk, pattern, left)
+                left, more = left - passed, more or last < self.last
+                rest = {**self._rest([], several=True), "last": min(last, self.last)}
+                statement = "some_bad" if walk.statement == "page_bad" and self.error is None else walk.statement
+                for item, stage, state in self.tx.places(statement, **walk.which, **place, **rest):
+                    if item > self.after.item or self._is_on_page({"item": item, "stage": stage}):
+                        found[item, stage] = state
+        rows_found = [(*place, state) for place, state in found.items()]
+        return Some(rows_found[: self.most], more or len(rows_found) > self.most)
 
     def _few(self, pattern: Pattern) -> list[int] | None:
         """The items to be looked at, if they are known to be few."""

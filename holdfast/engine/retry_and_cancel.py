@@ -18,7 +18,7 @@ from holdfast.engine.finish import write_outcomes
 from holdfast.engine.layout import record
 from holdfast.engine.reopen import reopen as send_back
 from holdfast.engine.resource_state import lock_resources
-from holdfast.engine.selection import ActionPlace, Chosen, Selected, Which, Who, beginning, choose
+from holdfast.engine.selection import ActionPlace, Chosen, Selected, Which, Who, beginning, choose, some_of
 from holdfast.errors import UsageError
 from holdfast.model.states import FINISHED, OPEN, PASSED, Rerun, State
 from holdfast.store import Transaction
@@ -43,6 +43,12 @@ class _OnStages:
 
     def count(self, tx: Transaction, rows: list[Chosen]) -> Counter[str]:
         return Counter(row.state for row in rows)
+
+    def count_ahead(self, tx: Transaction, place: ActionPlace, most: int) -> tuple[Counter[str], bool] | None:
+        if place.before is not None:
+            return None
+        rows, more = some_of(tx, self.which, self._states, place, most)
+        return Counter(state for _, _, state in rows), more
 
 
 @dataclass(frozen=True, slots=True)

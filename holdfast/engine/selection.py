@@ -10,7 +10,7 @@ import msgspec
 from holdfast.engine import error_groups
 from holdfast.engine.layout import layout
 from holdfast.engine.pages import Place as Cursor
-from holdfast.engine.pages import stages_of_items
+from holdfast.engine.pages import Some, some_stages_of_items, stages_of_items
 from holdfast.model.failure_cause import storable
 from holdfast.model.key_pattern import several
 from holdfast.model.layout import StageRow
@@ -113,6 +113,14 @@ def choose(tx: Transaction, which: Which, states: frozenset[State], place: Actio
     ]
     is_last = len(page) < CHUNK or page[-1]["id"] > place.until
     return rows, None if is_last else msgspec.structs.replace(place, after=page[-1]["cursor"])
+
+
+def some_of(tx: Transaction, which: Which, states: frozenset[State], place: ActionPlace, most: int) -> Some:
+    """Up to so many of what is still to be chosen, in no order: item, stage and state."""
+    after = Cursor.read(place.after)
+    return some_stages_of_items(
+        tx, _stages(tx, which), states, which.key, which.error, which.group, after, most, place.until
+    )
 
 
 def patterns_of(tx: Transaction, which: Which) -> list[str]:

@@ -42,6 +42,9 @@ _STANDS = """(SELECT COUNT(*) FROM holdfast_waiting w WHERE w.stage = o.stage AN
   AND NOT (o.item IN (SELECT l.item FROM holdfast_leases l)
            AND (o.item, o.stage) IN (SELECT l.item, l.stage FROM holdfast_leases l))"""
 
+#: After the name of a statement about stages of items: of its rows, only where they are.
+PLACES = ", places"
+
 Params = dict[str, Any]
 
 
@@ -190,7 +193,10 @@ class Statements(dict[str, Statement]):
 
     def __missing__(self, name: str) -> Statement:
         # Two threads may both render it, with the same result.
-        statement = self[name] = self._dialect.render(name, self._texts[name])
+        text = self._texts[name.removesuffix(PLACES)]
+        if name.endswith(PLACES):
+            text = f"SELECT item, stage, state FROM ({text}) AS found"
+        statement = self[name] = self._dialect.render(name, text)
         return statement
 
     @classmethod

@@ -15,6 +15,7 @@ from holdfast.model.redact import redact_value
 from holdfast.model.states import PASSED, State
 from holdfast.store.connection import StoreConnection
 from holdfast.store.driver import Begun, Row
+from holdfast.store.statements import PLACES
 
 #: `here` while user code runs inside a transaction, in the thread of that transaction.
 user_code = threading.local()
@@ -68,6 +69,10 @@ class Transaction:
         rows = self.run(statement_name, **params)
         columns = self._driver.columns()
         return [dict(zip(columns, row, strict=True)) for row in rows]
+
+    def places(self, statement_name: str, /, **params: Any) -> list[Row]:
+        """Run a statement about stages of items, and return of its rows only item, stage and state."""
+        return self.run(statement_name + PLACES, **params)
 
     def read_all(self) -> None:
         """From here on whole tables are read, with the planner settings of the owner of the database."""

@@ -27,6 +27,7 @@ from holdfast.engine import (
     resolve,
     stale,
 )
+from holdfast.engine.delete import Delete
 from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
 from holdfast.engine.selection import ActionPlace, Which, Who
 from holdfast.engine.undo import Trail, follow
@@ -112,6 +113,11 @@ def means(kind: type[RetryStages] | type[CancelStages], **which: Any) -> Questio
     return lambda tx: kind(Which(**which)).choose(tx, ActionPlace(until=10**12))
 
 
+def counts(kind: type[RetryStages] | type[CancelStages] | type[Delete], **which: Any) -> Question:
+    """As a preview asks it."""
+    return lambda tx: kind(Which(**which)).count_ahead(tx, ActionPlace(until=10**12), 40)
+
+
 def what_is_stale(tx: Transaction) -> object:
     """As `plan` asks it where nothing has changed. A larger crowd has more items with a stage that was sent back: those are
     passed by."""
@@ -166,6 +172,19 @@ def questions(crowd: Crowd) -> dict[str, Question]:
         "items of a prefix of many that nothing fits": narrowed(key="key-*x"),
         "delayed of another cause": narrowed(State.RETRY_LATER, group="missing"),
         "delayed of another cause, the middle": narrowed(State.RETRY_LATER, group="missing", after=middle),
+        "how many a retry means": counts(RetryStages),
+        "how many a retry of a cause means": counts(RetryStages, group="missing"),
+        "how many a retry of a cause elsewhere means": counts(RetryStages, group="missing", stage="c"),
+        "how many a retry of done work means": counts(RetryStages, states=frozenset({State.DONE})),
+        "how many a retry of a prefix means": counts(RetryStages, key="key-*"),
+        "how many a retry of a prefix that nothing fits means": counts(RetryStages, key="key-*x"),
+        "how many a retry of an error that nothing has means": counts(RetryStages, error="nothing of the kind"),
+        "how many a cancel means": counts(CancelStages),
+        "how many a cancel of another cause means": counts(CancelStages, group="missing"),
+        "how many a deletion of everything means": counts(Delete),
+        "how many a deletion of a prefix means": counts(Delete, key="key-*"),
+        "how many a deletion of a prefix that nothing fits means": counts(Delete, key="key-*x"),
+        "how many a deletion at a stage means": counts(Delete, stage="b"),
         "events": log(),
         "events of a common kind": log(event="retried"),
         "events of an uncommon kind": log(event="in_doubt"),
@@ -374,6 +393,29 @@ def test_who_asks_for_the_first_in_a_queue_does_not_look_at_those_behind_it(crow
         assert app.store.read(ask)["text"].startswith("it waits its turn, 0 before it")
         costs_of[size] = steps(app, ask) if is_sqlite else rows_read(app.store, ask)
     assert costs_of[MANY] <= costs_of[FEW] + 20
+
+
+@pytest.mark.parametrize(
+    "kind", [RetryStages(Which()), CancelStages(Which()), Delete(Which()), Delete(Which(stage="b"))]
+)
+def test_a_preview_reads_no_statuses_and_nothing_twice(crowd, kind, monkeypatch):
+    """However many it counts, it takes one statement for each stage and state, and no more rows than it may count."""
+    crowd.grow(FEW)
+    asked: list[str] = []
+    run = Transaction.run
+
+    def noted(tx: Transaction, name: str, /, **params: Any) -> Any:
+        rows = run(tx, name, **params)
+        if name in ("walk_items", "item_status", "read_items") or name.startswith("page_"):
+            asked.append(f"{name} {params.get('stage')} {params.get('state')}")
+        assert len(rows) < 60
+        return rows
+
+    monkeypatch.setattr(Transaction, "run", noted)
+    found = actions.count(crowd.app.store, kind, 50)
+    assert (sum(found.values()) <= 50, found.more) == (True, True)
+    assert not {one for one in asked if one.startswith(("item_status", "read_items"))}
+    assert len(asked) == len(set(asked))
 
 
 def test_a_plan_of_one_item_or_of_a_small_pipeline_does_not_look_at_the_others(crowd, monkeypatch):

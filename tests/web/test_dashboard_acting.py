@@ -9,7 +9,7 @@ from html import unescape
 import pytest
 
 from holdfast import Holdfast
-from holdfast.engine import selection
+from holdfast.engine import pages, selection
 from holdfast.web import Access
 from tests.support.together import at_once
 from tests.support.waiting import wait_for
@@ -34,6 +34,19 @@ def test_a_preview_counts_shows_samples_and_changes_nothing(web: Web, shelf: str
     assert "bad-1" in found and "bad-2" in found
     assert acts(shelf) == []
     assert "Nothing matches" in web.get("/act/retry?key=walden").text
+
+
+def test_a_preview_that_has_not_searched_everything_says_so_and_can_be_confirmed(
+    web: Web, shelf: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(pages, "SEARCHED", 1)
+    found = web.get("/act/retry?state=failed&error=bad-2+has").text
+    assert "Nothing was found in the part of the store that was searched" in found and "Retry all that match" in found
+    monkeypatch.setattr(pages, "PASSED_BY", 1)
+    found = web.get("/act/retry?state=done").text
+    assert "+</strong> stages of items will be sent back" in found
+    assert web.post("/act/retry", web.form("/act/retry?state=done")).status_code == 303
+    assert acts(shelf)[0][3]["done"] > 1
 
 
 def test_a_confirmed_preview_is_an_action_under_the_persons_name(web: Web, shelf: str):

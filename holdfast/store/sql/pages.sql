@@ -97,6 +97,15 @@ WHERE o.stage = :stage AND o.state = :state AND o.state NOT IN ('done', 'skipped
   AND {stands}
 ORDER BY o.item LIMIT :most;
 
+-- name: some_bad
+-- The same without what the index does not have, for counting.
+SELECT o.item, o.stage, o.state
+FROM holdfast_outcomes o {by ix_holdfast_outcomes_bad}
+WHERE o.stage = :stage AND o.state = :state AND o.state NOT IN ('done', 'skipped') AND o.item > :after AND o.item <= :last
+  AND (CAST(:key AS TEXT) IS NULL OR (SELECT i.key FROM holdfast_items i WHERE i.id = o.item) {glob} :key)
+  AND {stands}
+ORDER BY o.item LIMIT :most;
+
 -- name: page_group
 -- SQLite has a table of groups instead of an index (migration 5).
 SELECT o.item, o.stage, o.state, o.attempts, CAST(NULL AS BIGINT) AS next_attempt_at, o.error, o.ended_at AS updated_at

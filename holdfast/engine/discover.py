@@ -225,18 +225,20 @@ def record_found(
     bad: int = 0,
     looked_up: Sequence[LookedUp] = (),
     type_: str | None = None,
+    traceparent: str | None = None,
 ) -> Recorded:
     """Add new items and change those that have changed; for an unchanged one, only its mark is written. A key counts once per
     run.
 
     `memory` (see `remembered`), `bad` and `looked_up` are saved with it: an interrupted look continues from there.
+    `traceparent` is the span of the look.
     """
     _hold(tx, due)
     given = {one.key: one for one in reversed(batch)}
     known = {key: (mark, run) for key, mark, run in tx.run("read_found", source=due.id, keys=list(given))}
     unseen = [one for one in batch if given[one.key] is one and known.get(one.key, ("", 0))[1] != due.run]
     differ = [one for one in unseen if not one.is_as(known.get(one.key, (None, 0))[0])]
-    done = upsert(tx, due.pipeline, [NewItem(one.key, one.data, type_) for one in differ], decide)
+    done = upsert(tx, due.pipeline, [NewItem(one.key, one.data, type_, traceparent) for one in differ], decide)
     again = {item.key for item in done.left}
     seen = [one for one in unseen if one.key not in again]
     tx.run_rows("save_found", [(one.key, one.stored) for one in seen], source=due.id, run=due.run)

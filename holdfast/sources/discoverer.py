@@ -19,6 +19,7 @@ from holdfast.engine.upsert import Decide, Looked, NewItem, as_looked, keys_for,
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, UsageError, ValueRefused
 from holdfast.model import codec
 from holdfast.model.durations import spoken
+from holdfast.model.failure_cause import storable
 from holdfast.model.found import Checked, Found, Kept, LookCounts, check, label
 from holdfast.model.logs import logger
 from holdfast.model.typed import ValueType
@@ -27,6 +28,7 @@ from holdfast.sources.contract import LookedUp, LookEnded, Source, SourceFailed,
 from holdfast.sources.for_each import ForEach, RunsInTransaction
 from holdfast.sources.registry import SourceSpec
 from holdfast.store import Transaction
+from holdfast.telemetry.tracing import looking
 
 log = logger("holdfast.sources")
 
@@ -124,8 +126,21 @@ class _Look:
         #: What is saved: the memory of the source, and the number of bad rows.
         self._saved = discover.remembered(due, due.memory)
         self._bad_saved = 0
+        #: Kept with the items: the span of this look.
+        self._traceparent: str | None = None
 
     def run(self) -> None:
+        with looking(self._due.pipeline, self._due.name) as span:
+            if span is not None:
+                self._traceparent = span.traceparent
+            error = self._look()
+            if span is not None:
+                span.found(self._due.counts.found)
+                if error is not None:
+                    span.failed(storable(error))
+
+    def _look(self) -> str | None:
+        """Look, and record how it ended; return why it failed."""
         began = self._owner._clock()
         error: str | None = None
         retry_after: float | None = None
@@ -138,7 +153,7 @@ class _Look:
             if self._owner._stop.is_set() or self._spec.each is not None:
                 # Many look-ups may take long: other sources get their turn, and the round continues later.
                 self._hand_back()
-                return
+                return None
             error = str(ended)
         except SourceFailed as failed:
             error, retry_after = str(failed), failed.retry_after
@@ -163,6 +178,7 @@ class _Look:
             )
         else:
             log.warning("%s failed: %s", name, error)
+        return error
 
     def _go_through(self) -> None:
         self._merge = self._spec.merge_function() or self._owner._merges.get(self._due.pipeline)
@@ -248,6 +264,7 @@ class _Look:
                     bad=bad,
                     looked_up=self._looked_up,
                     type_=None if self._type is None else self._type.fingerprint,
+                    traceparent=self._traceparent,
                 )
             )
             self._due.counts, batch = done.counts, done.left

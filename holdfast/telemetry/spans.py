@@ -1,8 +1,8 @@
 """The spans that holdfast makes, with the API of OpenTelemetry. The program chooses the SDK, the sampler and the exporter.
 
-A `holdfast.add` span is where an item comes from: its `traceparent` is kept with the item, and every attempt links to it. An
-attempt is a trace of its own, since it may begin days later. Texts of errors are the ones that the store keeps, without
-secrets.
+A `holdfast.add` span is where an item comes from, or a `holdfast.discover` span if a source has found it: its `traceparent` is
+kept with the item, and every attempt links to it. An attempt is a trace of its own, since it may begin days later. Texts of
+errors are the ones that the store keeps, without secrets.
 """
 
 from __future__ import annotations
@@ -118,6 +118,13 @@ class Spans:
         with _current(self._tracer.start_span("holdfast.add", kind=SpanKind.PRODUCER, attributes=about)):
             yield
 
+    @contextmanager
+    def looking(self, pipeline: str, source: str) -> Iterator[LookSpan]:
+        """The span of a look at a source, current while the source is read."""
+        about = {"holdfast.pipeline": pipeline, "holdfast.source": source, **destination(pipeline, "discover", "send")}
+        with _current(self._tracer.start_span("holdfast.discover", kind=SpanKind.PRODUCER, attributes=about)) as span:
+            yield LookSpan(span, self.traceparent_here())
+
     def processing(self, name: str, about: Attributes, links: Sequence[tuple[str, Attributes | None]]) -> Span:
         """The span of a handler's call: it begins a trace. `links` are traceparents, with what to say about each."""
         found = [Link(added, its) for one, its in links if (added := read_traceparent(one)) is not None]
@@ -186,6 +193,22 @@ def _current(span: Span) -> Iterator[Span]:
         raise
     finally:
         span.end()
+
+
+class LookSpan:
+    """The span of one look at a source."""
+
+    def __init__(self, span: Span, traceparent: str | None) -> None:
+        self._span = span
+        #: What is kept with the items, if the span is sampled.
+        self.traceparent = traceparent
+
+    def found(self, n: int) -> None:
+        self._span.set_attribute(BATCH_SIZE, n)
+
+    def failed(self, error: str) -> None:
+        """`error` is free of secrets."""
+        self._span.set_status(StatusCode.ERROR, error)
 
 
 class PaidCallSpan:

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.telemetry.spans import Spans
+    from holdfast.telemetry.spans import LookSpan, Spans
 
 #: Names a provider that OpenTelemetry loads itself.
 PROVIDER_VARIABLE = "OTEL_PYTHON_TRACER_PROVIDER"
@@ -36,3 +36,14 @@ def adding(pipeline: str, items: Iterable[object]) -> Iterator[str | None]:
     else:
         with spans.adding(pipeline, len(items) if isinstance(items, Sized) else None):
             yield spans.traceparent_here()
+
+
+@contextmanager
+def looking(pipeline: str, source: str) -> Iterator[LookSpan | None]:
+    """The span of a look at a source, if the program traces."""
+    spans = tracing()
+    if spans is None:
+        yield None
+    else:
+        with spans.looking(pipeline, source) as span:
+            yield span

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 from sqlalchemy import text
 
-from holdfast import BatchContext, Context, Item, Pipeline, RetryLater
+from holdfast import BatchContext, Context, Holdfast, Item, Pipeline, RetryLater
 from tests.docs.test_guides import ROOT, blocks
 from tests.support.bench import QUICK, Bench
 from tests.support.otlp_receiver import OtlpReceiver, Received
@@ -261,6 +261,63 @@ def test_data_that_is_added_again_links_to_the_newest_adding(run: Bench, receive
     newest = next(span for span in receiver.named("holdfast.add") if span.parent)
     assert newest.parent == receiver.one("request").id
     assert receiver.one("process books.work").links == [newest.identity]
+
+
+def test_an_item_that_a_source_has_found_links_to_the_newest_look_that_changed_it(
+    url: str, receiver: OtlpReceiver, traced: Trace, tmp_path: Path
+):
+    provider, pipeline = traced(), Pipeline("books", store=url)
+    pipeline.source("inbox", files=str(tmp_path / "*.txt"), every="1h")
+
+    @pipeline.stage()
+    def work(item: Item, ctx: Context) -> None: ...
+
+    def look(**files: str) -> Received:
+        for name, content in files.items():
+            (tmp_path / f"{name}.txt").write_text(content)
+        with trace.get_tracer("mine").start_as_current_span("look"):
+            pipeline.run()
+        provider.force_flush()
+        return receiver.named("holdfast.discover")[-1]
+
+    first = look(a="one", b="one")
+    assert (first.kind, first.parent, first.failed) == ("producer", receiver.named("look")[-1].id, False)
+    assert first.about == {
+        "holdfast.pipeline": "books",
+        "holdfast.source": "inbox",
+        "messaging.system": "holdfast",
+        "messaging.destination.name": "books",
+        "messaging.operation.name": "discover",
+        "messaging.operation.type": "send",
+        "messaging.batch.message_count": 2,
+    }
+    second = look(a="another one")
+    with Holdfast(url, [pipeline.spec]) as app:
+        app.retry(states=["done"])
+    third = look()
+    assert len({first.identity, second.identity, third.identity}) == 3
+    links = [(one.about["holdfast.item.key"], *one.links) for one in receiver.named("process books.work")]
+    assert sorted(links[:2]) == [("a.txt", first.identity), ("b.txt", first.identity)]
+    assert sorted(links[2:]) == [("a.txt", second.identity), ("b.txt", first.identity)]
+
+
+def locked_shelf() -> list[str]:
+    raise OSError("the shelf is locked: postgresql://me:hunter2@db.example/books")
+
+
+def test_a_look_that_fails_says_why_without_secrets(url: str, receiver: OtlpReceiver, traced: Trace):
+    provider, pipeline = traced(), Pipeline("books", store=url)
+    pipeline.source("shelf", python=f"{__name__}.locked_shelf", every="1h")
+
+    @pipeline.stage()
+    def work(item: Item, ctx: Context) -> None: ...
+
+    pipeline.run()
+    provider.force_flush()
+    span = receiver.one("holdfast.discover")
+    assert span.failed
+    assert "the shelf is locked" in span.error
+    assert "hunter2" not in span.error
 
 
 def test_work_that_is_handed_back_while_its_handler_runs_ends_its_span(

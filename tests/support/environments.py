@@ -1,6 +1,7 @@
 """An environment with exactly the packages that an extra of pyproject.toml asks for, in a second and without a network.
 
-    make_environment(clone / ".venv", clone, "examples")     # as `pip install -e '.[examples]'` in CLONE would leave it
+    make_environment(clone / ".venv", clone, "examples")         # as `pip install -e '.[examples]'` in CLONE would leave it
+    make_environment(folder / "venv", clone, wheel=wheel)        # as `pip install WHEEL`
 
 Its packages are links to those of the environment that tests run in. What the extra does not name, and what no package that it
 names asks for, is not there.
@@ -11,6 +12,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
+import zipfile
 from collections.abc import Iterable, Iterator
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
@@ -21,8 +23,8 @@ from packaging.utils import canonicalize_name
 OURS = "holdfast"
 
 
-def make_environment(place: Path, clone: Path, extra: str) -> None:
-    """Make it at PLACE, with the package of this clone in it by way of its folder, and with its command."""
+def make_environment(place: Path, clone: Path, extra: str = "", wheel: Path | None = None) -> None:
+    """Make it at PLACE, with what is in the wheel or else the package of this clone by way of its folder, and its command."""
     python = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}"
     subprocess.run([python, "-m", "venv", "--without-pip", place], check=True)
     [packages] = place.glob("lib/python*/site-packages")
@@ -32,7 +34,10 @@ def make_environment(place: Path, clone: Path, extra: str) -> None:
             # Several may have a part of one package.
             if not link.exists():
                 link.symlink_to(Path(str(found.locate_file(name))))
-    (packages / f"{OURS}.pth").write_text(f"{clone}\n")
+    if wheel is None:
+        (packages / f"{OURS}.pth").write_text(f"{clone}\n")
+    else:
+        zipfile.ZipFile(wheel).extractall(packages)
     project = tomllib.loads((clone / "pyproject.toml").read_text())["project"]
     for command, function in project["scripts"].items():
         module, _, name = function.partition(":")

@@ -50,17 +50,21 @@ def metrics(port: int | None, once: bool, host: str, store: str | None) -> None:
 
 def _serve(gauges: SharedGauges, host: str, port: int) -> None:
     asked: list[int] = []
-    server = HttpServer(host, port, {"/metrics": lambda: Page(text_of(Counts(), gauges.read()), 200, CONTENT_TYPE)})
-    observe_store(gauges.read)
-    server.start()
+    server: HttpServer | None = None
     try:
-        click.echo(f"http://{f'[{host}]' if ':' in host else host}:{server.port}/metrics")
+        # From before the port is open: whoever sees it may stop this at once.
         with caught(asked.append):
+            pages = {"/metrics": lambda: Page(text_of(Counts(), gauges.read()), 200, CONTENT_TYPE)}
+            server = HttpServer(host, port, pages)
+            observe_store(gauges.read)
+            server.start()
+            click.echo(f"http://{f'[{host}]' if ':' in host else host}:{server.port}/metrics")
             # Not an event: a signal handler may interrupt what holds its lock.
             while not asked:
                 time.sleep(0.2)
     finally:
-        server.close()
+        if server is not None:
+            server.close()
         gauges.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import filling, report
+from benchmarks import filling, report, tracing
 from benchmarks.board import Board
 from benchmarks.chart import draw
 from benchmarks.child import Order
@@ -88,6 +89,14 @@ def test_where_the_time_of_a_step_goes_is_shown(sync: list[str], tmp_path: Path)
     for part in ("the thread that commits", "save outcomes", "move leases on", "handlers", "statement insert_routine"):
         assert part in ended.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_traces_cost_is_shown_for_each_way_to_set_them_up():
+    command = [sys.executable, "-m", "benchmarks.tracing", "--items", "100", "--rounds", "1"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    for case in tracing.CASES:
+        assert re.search(rf"^{case} +\d+\.\d \(.*\) +\d+\.\d\d \(", ended.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

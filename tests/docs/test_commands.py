@@ -39,10 +39,17 @@ OTHERS = {
     "crash-tests": "tests/docs/test_crash_tests_guide.py",
     "dashboard": "tests/docs/test_commands_until_stopped.py",
     "half-an-hour": "tests/docs/test_half_an_hour.py",
-    "job-file": "its pipeline works at night only; the block that shows problems is typed below",
+    "job-file": "its worker is in tests/docs/test_commands_until_stopped.py, all else is typed below",
     "monitoring": "tests/docs/test_commands_until_stopped.py; the other lines are in tests/telemetry",
     "own-tables": "loops run until they are stopped; the migration is run by tests/examples/test_curation_guides.py",
     "results": "tests/export/test_views.py",
+}
+#: Pages with blocks that have no mark, so that nobody types them, and why.
+WITHOUT_MARK = {
+    "deployment": "for Docker, Kubernetes and systemd; tests/deploy checks the files that they use",
+    "money": "what a repair prints after somebody has damaged the sums",
+    "operations": "a line of a crontab; tests/cli/test_one_at_a_time.py runs its command",
+    "typed-values": "an error, of tests/worker/test_typed_values.py",
 }
 #: Lines that are not typed here, and why.
 LEFT_OUT = {
@@ -158,6 +165,29 @@ def test_the_commands_of_the_block_do_what_they_are_there_for(
         assert code == 0 or (code == 3 and words[0] == "run"), f"{line}: {code}: {said}"
 
 
+def test_the_commands_of_the_page_about_job_files_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = ROOT / "docs" / "guide" / "job-file.md"
+    job, *_ = blocks(page, "yaml")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv("HOLDFAST_URL", raising=False)
+    monkeypatch.setenv("ALERT_URL", "https://example.org/hook")
+    # Its pipeline works at night, on a large disk; another test may have loaded a module of this name.
+    job = job.replace('hours: "22:00-06:00", disk_free: 5GB', "disk_free: 1MB")
+    Path("holdfast.yaml").write_text(job.replace(": books.", ": shelf_of_the_job."))
+    functions = ("extract(item, ctx): ...", "chunk(item, ctx): ...", "count_tokens(item): return 1")
+    Path("shelf_of_the_job.py").write_text("".join(f"def {one}\n" for one in functions))
+    lines = [line for block in blocks(page, "sh") for line in lines_of(block)]
+    kept = [line for line in lines if not any(re.search(left, line) for left in LEFT_OUT)]
+    assert len(kept) == 4
+    for line in kept:
+        words = shlex.split(line.partition(">")[0])[1:]
+        code, said = typed(*words)
+        assert code == 0, f"{line}: {said}"
+    with sqlite3.connect("books.db") as store:
+        assert store.execute("SELECT count(*) FROM holdfast_outcomes").fetchone() == (2,)
+
+
 def test_a_wrong_job_file_is_reported_as_the_guide_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = ROOT / "docs" / "guide" / "job-file.md"
     job, *_ = blocks(page, "yaml")
@@ -177,6 +207,16 @@ def test_every_page_with_commands_is_typed_somewhere_or_says_why_not() -> None:
     assert {name for name, page in pages.items() if blocks(page, "sh", "console")} == {*PAGES, *OTHERS}
     named = [where.partition(";")[0] for where in OTHERS.values() if where.startswith("tests/")]
     assert [where for where in named if not (ROOT / where).is_file()] == []
+
+
+def test_blocks_without_a_mark_are_those_that_nobody_can_type_here() -> None:
+    found = set()
+    for page in (ROOT / "README.md", *(ROOT / "docs" / "guide").glob("*.md")):
+        # Every other fence begins a block.
+        fences = re.findall(r"^```.*$", page.read_text(encoding="utf-8"), re.MULTILINE)
+        if "```" in fences[::2]:
+            found.add(page.stem)
+    assert found == WITHOUT_MARK.keys()
 
 
 def test_every_reason_to_leave_a_line_out_is_needed() -> None:

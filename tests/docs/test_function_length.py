@@ -19,7 +19,13 @@ def longer(tree: ast.AST) -> Iterator[str]:
 
 
 def test_no_function_has_more_than_sixty_lines():
-    files = [file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.py"))]
+    files = [
+        file
+        for folder in FOLDERS
+        for file in sorted((ROOT / folder).rglob("*.py"))
+        # Environments of peers, which the benchmark makes, are not ours.
+        if not any(part.startswith(".") for part in file.relative_to(ROOT).parts)
+    ]
     found = {
         f"{file.relative_to(ROOT)}:{name}" for file in files for name in longer(ast.parse(file.read_text("utf-8")))
     }

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any, BinaryIO
 
-from holdfast.answers.units import amount
 from holdfast.errors import UsageError
+from holdfast.export.arrow_arrays import values_of
 from holdfast.export.columns import Column, ExportRow, Kind, cell
 
 #: A group of rows is written when it has so many rows, or so many characters.
@@ -47,7 +47,7 @@ class Group:
         self._clear()
 
     def _clear(self) -> None:
-        self._values: list[list[Any]] = [[] for _ in self._columns]
+        self._values = [values_of(one.kind) for one in self._columns]
         self._rows = self._characters = 0
 
     def add(self, row: ExportRow) -> bool:
@@ -56,8 +56,6 @@ class Group:
             value = cell(column, row)
             if isinstance(value, str):
                 self._characters += len(value)
-            elif column.kind is Kind.MONEY and value is not None:
-                value = amount(value)
             values.append(value)
         self._rows += 1
         return self._rows >= GROUP_ROWS or self._characters >= GROUP_CHARACTERS
@@ -65,7 +63,7 @@ class Group:
     def batch(self) -> Any:
         """The rows as a record batch; the group is empty afterwards."""
         pa = required("pyarrow", "pyarrow", "this")
-        arrays = [pa.array(values, type=one.type) for values, one in zip(self._values, self._schema, strict=True)]
+        arrays = [values.array(one.type) for values, one in zip(self._values, self._schema, strict=True)]
         self._clear()
         return pa.record_batch(arrays, schema=self._schema)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.errors import UsageError, ValueRefused
 from holdfast.model import codec
+from holdfast.providers.litellm_streams import Ending
 from holdfast.providers.stream_forms import Assembly, form_of, unfinished
 
 _LIBRARIES = ("openai.", "anthropic.", "google.genai.", "mistralai.", "cohere.", "litellm.")
@@ -37,11 +38,12 @@ def assemble(stream: Any) -> Any:
             return codec.plain(getattr(opened, _final(opened))())
     if not hasattr(stream, "__next__") and not hasattr(stream, "__iter__"):
         raise _is_async(stream)
-    assembling = _Assembling()
+    assembling, ending = _Assembling(), Ending(stream)
     try:
         for chunk in stream:
             assembling.add(chunk)
-        _require_end(stream)
+        if ending.is_missing:
+            raise unfinished()
         return assembling.answer()
     finally:
         for closing in _closings(stream, "close"):
@@ -56,11 +58,12 @@ async def assemble_async(stream: Any) -> Any:
             return codec.plain(await getattr(opened, _final(opened))())
     if not hasattr(stream, "__aiter__"):
         return await asyncio.to_thread(assemble, stream)
-    assembling = _Assembling()
+    assembling, ending = _Assembling(), Ending(stream)
     try:
         async for chunk in stream:
             assembling.add(chunk)
-        _require_end(stream)
+        if ending.is_missing:
+            raise unfinished()
         return assembling.answer()
     finally:
         for closing in _closings(stream, "aclose", "close"):
@@ -104,15 +107,6 @@ def _is_helper(value: Any) -> bool:
 
 def _final(opened: Any) -> str:
     return next((name for name in _FINAL if hasattr(opened, name)), _FINAL[0])
-
-
-def _require_end(stream: Any) -> None:
-    """litellm makes up a reason for the end of a stream that broke off; these attributes have the provider's."""
-    if any(one.__module__.startswith("litellm.") for one in type(stream).__mro__):
-        names = ("received_finish_reason", "intermittent_finish_reason")
-        found = [getattr(stream, name) for name in names if hasattr(stream, name)]
-        if found and not any(found):
-            raise unfinished()
 
 
 def _closings(stream: Any, *names: str) -> Iterator[Any]:

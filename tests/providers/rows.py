@@ -102,19 +102,3 @@ ROWS = [
     Row("error-in-stream", InDoubt, streams=True),
     Row("error-in-stream as=failed", InDoubt, ("openai",), streams=True),
 ]
-
-_MADE_UP = "litellm makes up a finish reason for every chunk of Gemini, and keeps no trace of the real one"
-#: Rows that are not read as they should be: way, modes, faults, and why.
-NOT_YET: list[tuple[str, tuple[str, ...], tuple[str, ...], str]] = [
-    ("litellm gemini", ("stream", "async stream"), ("ends-early",), _MADE_UP),
-    ("litellm gemini", ("async stream",), ("cut",), _MADE_UP),
-]
-
-
-def not_yet(row: Row, way: str, mode: str) -> str:
-    """Why this row is known to fail; empty if it must pass."""
-    name = row.fault.split()[0]
-    found = (
-        why for ways, modes, faults, why in NOT_YET if way == ways and mode in modes and {name, row.fault} & {*faults}
-    )
-    return next(found, "")

@@ -21,7 +21,7 @@ from holdfast.providers.pauses import used_up_for
 from holdfast.providers.streams import assemble, assemble_async
 from holdfast.providers.usage import usage
 from holdfast.providers.verdicts import is_free, verdict
-from tests.providers.rows import ROWS, Row, not_yet
+from tests.providers.rows import ROWS, Row
 from tests.support.model_clients import GROUP, MODES, PATIENT_SECONDS, WAYS, Clients
 from tests.support.model_provider.ledger import Entry
 from tests.support.model_provider.provider import ModelProvider
@@ -100,10 +100,6 @@ def test_an_error_means_what_the_provider_meant(
         wrong = misread(row, error, the_entry(provider, prompt))
     else:
         wrong = "it answered"
-    if why := not_yet(row, way, mode):
-        # Without a traceback of its own: pytest would parse the whole package for each of them.
-        assert wrong, "it is understood now: take it off the list"
-        pytest.xfail(f"{why}: {wrong}")
     assert not wrong
 
 

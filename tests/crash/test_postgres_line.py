@@ -27,7 +27,7 @@ CLAIMS = "leases (item, stage, worker"
 
 
 #: One server for all of them: it takes longer to make one than to share it.
-pytestmark = pytest.mark.xdist_group("postgres-line")
+pytestmark = pytest.mark.together("postgres-line")
 
 
 @pytest.fixture(scope="module")

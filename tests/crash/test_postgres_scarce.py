@@ -18,7 +18,7 @@ from tests.support.spawned import spawn
 from tests.support.unharmed import assert_unharmed, begin, pages
 
 #: One server for all of them: it takes longer to make one than to share it.
-pytestmark = pytest.mark.xdist_group("postgres-scarce")
+pytestmark = pytest.mark.together("postgres-scarce")
 
 #: So many sessions the server has for those who are not its superuser.
 SESSIONS = 20

@@ -18,7 +18,7 @@ LEASE = 1.0
 
 
 #: One server for all of them: it takes longer to make one than to share it.
-pytestmark = pytest.mark.xdist_group("postgres-server")
+pytestmark = pytest.mark.together("postgres-server")
 
 
 @pytest.fixture(scope="module")

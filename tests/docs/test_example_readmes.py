@@ -41,7 +41,7 @@ SETTINGS = {
     "newsroom": {"NEWSROOM_SITE": "http://127.0.0.1:{port}"},
 }
 
-pytestmark = pytest.mark.xdist_group("readmes")
+pytestmark = pytest.mark.together("readmes")
 
 
 def clean_environment() -> dict[str, str]:

@@ -22,7 +22,7 @@ from tools.release.build import ROOT, Built, ReleaseFailed, build
 from tools.release.contents import check_contents
 from tools.release.trying import extras, smoke_of
 
-pytestmark = pytest.mark.xdist_group("wheel")
+pytestmark = pytest.mark.together("wheel")
 
 
 @pytest.fixture(scope="module")

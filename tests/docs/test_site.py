@@ -108,13 +108,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-@pytest.mark.xdist_group("site")
+@pytest.mark.together("site")
 def test_the_site_is_built_without_a_complaint_and_has_every_page(built: Path) -> None:
     pages = {site.address(page).replace(".md", ".html") for page in all_pages()}
     assert pages <= {file.relative_to(built).as_posix() for file in built.rglob("*.html")}
 
 
-@pytest.mark.xdist_group("site")
+@pytest.mark.together("site")
 def test_a_reader_finds_pages_by_their_words_without_a_server(built: Path) -> None:
     playwright = pytest.importorskip("playwright.sync_api")
     with playwright.sync_playwright() as driver:

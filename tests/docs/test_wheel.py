@@ -121,7 +121,7 @@ def _without_ours() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTHON"))}
 
 
-@pytest.mark.xdist_group("wheel")
+@pytest.mark.together("wheel")
 def test_the_wheel_has_all_that_is_read_at_run_time_and_says_that_it_has_types(installed: Path) -> None:
     package = _package(installed / "environment")
     there = {file.relative_to(package) for file in package.rglob("*") if file.is_file()}
@@ -134,7 +134,7 @@ def test_the_wheel_has_all_that_is_read_at_run_time_and_says_that_it_has_types(i
     assert Path("py.typed") in there
 
 
-@pytest.mark.xdist_group("wheel")
+@pytest.mark.together("wheel")
 def test_a_program_runs_with_what_was_installed(installed: Path) -> None:
     ran = subprocess.run(
         [installed / "environment/bin/python", "run.py"],
@@ -149,7 +149,7 @@ def test_a_program_runs_with_what_was_installed(installed: Path) -> None:
     assert said[-1] == "done"
 
 
-@pytest.mark.xdist_group("wheel")
+@pytest.mark.together("wheel")
 def test_the_wheel_and_what_it_asks_for_run_on_every_promised_python_and_on_both_databases(
     with_all_it_needs: tuple[str, Path], bare_url: str, tmp_path: Path
 ) -> None:
@@ -179,7 +179,7 @@ def _package(environment: Path) -> Path:
     return package
 
 
-@pytest.mark.xdist_group("wheel")
+@pytest.mark.together("wheel")
 def test_a_strict_type_checker_is_content_with_a_users_program(installed: Path) -> None:
     checked = subprocess.run(
         [

@@ -21,7 +21,7 @@ from tests.examples.newsroom_scene import STAGES, Scene, scene_on
 from tests.support.money import charged
 
 PAGES = 24
-DATABASES = [pytest.param(name, marks=pytest.mark.xdist_group(f"newsroom-{name}")) for name in ("sqlite", "postgres")]
+DATABASES = [pytest.param(name, marks=pytest.mark.together(f"newsroom-{name}")) for name in ("sqlite", "postgres")]
 
 
 @pytest.fixture(scope="module", params=DATABASES)

@@ -36,7 +36,7 @@ SEARCHES = ("harbour", "ferry")
 #: Between the moment an attempt may begin and the one at which its request arrives, on a machine that others use too.
 LATE_SECONDS = 0.5
 
-DATABASES = [pytest.param(name, marks=pytest.mark.xdist_group(f"newsroom-{name}")) for name in ("sqlite", "postgres")]
+DATABASES = [pytest.param(name, marks=pytest.mark.together(f"newsroom-{name}")) for name in ("sqlite", "postgres")]
 
 
 @dataclass

@@ -23,7 +23,7 @@ PAGES = 14
 #: In the order in which they are reached; each is reached early enough that something is left to do.
 POINTS = ("claim.after", "commit.before", "run.after", "commit.after", "run.before", "claim.before")
 
-DATABASES = [pytest.param(name, marks=pytest.mark.xdist_group(f"newsroom-{name}")) for name in ("sqlite", "postgres")]
+DATABASES = [pytest.param(name, marks=pytest.mark.together(f"newsroom-{name}")) for name in ("sqlite", "postgres")]
 
 
 @pytest.fixture(params=DATABASES)

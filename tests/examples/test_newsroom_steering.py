@@ -15,7 +15,7 @@ from examples.newsroom.fakes.fake_site import FakeSite
 from holdfast.answers import PipelineStatus, ResourceLimit
 from tests.examples.newsroom_scene import Scene, scene_on, soon
 
-DATABASES = [pytest.param(name, marks=pytest.mark.xdist_group(f"newsroom-{name}")) for name in ("sqlite", "postgres")]
+DATABASES = [pytest.param(name, marks=pytest.mark.together(f"newsroom-{name}")) for name in ("sqlite", "postgres")]
 
 
 @pytest.fixture(scope="module", params=DATABASES)

@@ -27,8 +27,6 @@ def run_part(database: str, mutant: str, part: tuple[str, ...] = PART) -> tuple[
         "tests.mutants.plugin",
         "-p",
         "no:cacheprovider",
-        "-p",
-        "no:xdist",
         *(["-k", database] if database else []),
         "--tb=line",
         *(["-x"] if mutant else []),

@@ -25,7 +25,7 @@ PART = {
 }
 
 # In one process: they share the server.
-pytestmark = [pytest.mark.req("D8", "J6"), pytest.mark.xdist_group("older server")]
+pytestmark = [pytest.mark.req("D8", "J6"), pytest.mark.together("older server")]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def older() -> Iterator[Cluster]:
 
 def test_migrations_plans_and_killed_workers_pass_on_version_15(older: Cluster, tmp_path: Path):
     told = tmp_path / "told.xml"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--junit-xml={told}"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junit-xml={told}"]
     done = subprocess.run(
         [*command, "-k", "postgres", *PART],
         cwd=ROOT,

@@ -21,7 +21,7 @@ import requests
 
 #: Long enough for a busy machine to answer, short enough to wait for.
 SECONDS = 2.0
-GROUP = pytest.mark.xdist_group("clients")
+GROUP = pytest.mark.together("clients")
 _ASK: Any = [{"role": "user", "content": "well?"}]
 
 

@@ -22,7 +22,7 @@ from tests.support.cluster import Cluster
 ITEMS = 600
 
 #: One process, one server.
-pytestmark = pytest.mark.xdist_group("cost")
+pytestmark = pytest.mark.together("cost")
 
 
 @dataclass

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from holdfast.engine.claim import Lease
-from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.model.states import State
 from holdfast.telemetry.metrics import Metrics
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from holdfast import app as sync
-from holdfast.answers.summary import Summary
+from holdfast.answers.run_summary import Summary
 from holdfast.clock import Clock
 from holdfast.engine.add import Merge
 from holdfast.model.alert import AlertRule

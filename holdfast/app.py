@@ -30,9 +30,9 @@ from holdfast.answers.limit import ResourceLimits
 from holdfast.answers.matrix import Matrix
 from holdfast.answers.paid_call import Ledger, Memos
 from holdfast.answers.plan import OutdatedWorker, Plan, StagePlan
+from holdfast.answers.run_summary import Summary
 from holdfast.answers.source import Sources
 from holdfast.answers.status import Status
-from holdfast.answers.summary import Summary
 from holdfast.answers.throughput import Throughput
 from holdfast.answers.units import micros_since_1970
 from holdfast.answers.why import Explanation
@@ -46,20 +46,22 @@ from holdfast.engine import (
     audit,
     collect_blobs,
     costs,
-    discover,
     error_groups,
+    event_pages,
+    events,
     gauges,
     limits,
-    log_pages,
     matrix,
     minutes,
+    plan_and_reprocess,
+    poll_sources,
     prune,
-    reads,
     reconcile_money,
     recount,
     resolve,
-    stale,
-    strays,
+    show_item,
+    status,
+    stray_rows,
 )
 from holdfast.engine import pause as pausing
 from holdfast.engine import tune as tuning
@@ -74,12 +76,12 @@ from holdfast.engine.layout import layout
 from holdfast.engine.ledger import take_up_old_payments
 from holdfast.engine.listed_items import Narrowed, listed_items
 from holdfast.engine.on_hold import Outdated, outdated_workers
+from holdfast.engine.plan_and_reprocess import Accept, Reprocess
 from holdfast.engine.register import Registered, as_registered, changes_of, is_registered, register
 from holdfast.engine.request_look import request_look
 from holdfast.engine.resolve import Resolve
 from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
 from holdfast.engine.selection import Which, Who, means_all_on_hold, stages_of
-from holdfast.engine.stale import Accept, Reprocess
 from holdfast.engine.tune import Declared, declare, defined_resources, is_declared
 from holdfast.engine.upsert import Added, keys_for
 from holdfast.engine.why import Why
@@ -87,13 +89,13 @@ from holdfast.errors import AlreadyRunning, RunFailed, StoreBroken, UsageError
 from holdfast.export.results import Results
 from holdfast.model import codec
 from holdfast.model.alert import AlertRule, read_alerts
+from holdfast.model.definition_changes import Changes
 from holdfast.model.durations import Duration, seconds
 from holdfast.model.key_pattern import Patterns, several
 from holdfast.model.layout import Layout
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.model.money import Amount, micros
 from holdfast.model.names import there_are
-from holdfast.model.pipeline_changes import Changes
 from holdfast.model.redact import remember_password_of
 from holdfast.model.stage import PipelineSpec, check_resources, named_resources
 from holdfast.model.states import BAD, State
@@ -342,7 +344,7 @@ class Holdfast:
         """A worker for the pipelines of this app; `approve` is as for `register`. With `metrics` it counts what it does; where
         the program has set up OpenTelemetry, it does so in any case."""
         self.register(approve)
-        if self._is_new and self._read(reads.is_empty):
+        if self._is_new and self._read(status.is_empty):
             log.warning(
                 "%s is a new store without items; if yours are in another one, name it with --store, Pipeline(store=…) or %s "
                 "(a relative path begins in the current folder)",
@@ -400,7 +402,7 @@ class Holdfast:
 
     def status(self) -> Status:
         """Every pipeline with its stages: how many items are in which state, how long attempts took; and who works."""
-        pipelines, workers = self._read(lambda tx: (reads.status(tx), reads.workers(tx)))
+        pipelines, workers = self._read(lambda tx: (status.status(tx), status.workers(tx)))
         with self._asking:
             wrong = self._reader.cannot_write()
         return Status.of({"pipelines": pipelines, "workers": workers, "cannot_write": wrong})
@@ -416,18 +418,18 @@ class Holdfast:
             for state in stage.states
             if state in BAD
         ]
-        errors, failures = self._read(lambda tx: reads.bad_ends(tx, bad)) if bad else ([], [])
+        errors, failures = self._read(lambda tx: status.bad_ends(tx, bad)) if bad else ([], [])
         return Summary.from_pipelines(pipelines, interrupted=interrupted, errors=errors, failures=Items.of(failures))
 
     def workers(self) -> Workers:
         """The workers that are alive, and those not yet known to be dead."""
-        return Workers.of(self._read(reads.workers))
+        return Workers.of(self._read(status.workers))
 
     def show(self, key: str, pipeline: str | None = None) -> ItemDetails:
         """All about one item: its data, where each stage stands, its history, its paid calls and memos."""
 
         def work(tx: Transaction) -> dict[str, Any]:
-            found = reads.show(tx, key, pipeline)
+            found = show_item.show(tx, key, pipeline)
             which = (tx, key, found["pipeline"])
             return {**found, "calls": resolve.calls(*which), "memos": resolve.memos(*which)}
 
@@ -547,8 +549,8 @@ class Holdfast:
         begin = _begin(since)
 
         def work(tx: Transaction) -> list[dict[str, Any]]:
-            item = reads.find_item(tx, key, pipeline)["id"] if key is not None else None
-            return reads.events(tx, event=event, item=item, pipeline=pipeline, since=begin, after=after, most=most)
+            item = show_item.find_item(tx, key, pipeline)["id"] if key is not None else None
+            return events.events(tx, event=event, item=item, pipeline=pipeline, since=begin, after=after, most=most)
 
         return Events.of(self._read(work))
 
@@ -568,9 +570,9 @@ class Holdfast:
         begin = _begin(since)
 
         def work(tx: Transaction) -> dict[str, Any]:
-            item = reads.find_item(tx, key, pipeline)["id"] if key is not None else None
+            item = show_item.find_item(tx, key, pipeline)["id"] if key is not None else None
             which: dict[str, Any] = {"event": event, "item": item, "pipeline": pipeline, "stage": stage}
-            return log_pages.newest_events(tx, **which, since=begin, after=after, most=most)
+            return event_pages.newest_events(tx, **which, since=begin, after=after, most=most)
 
         return EventPage.of(self._read(work))
 
@@ -596,7 +598,7 @@ class Holdfast:
 
     def sources(self) -> Sources:
         """Every source: when it was and will be looked at, what that look found, and what went wrong."""
-        return Sources.of(self._read(discover.sources))
+        return Sources.of(self._read(poll_sources.sources))
 
     def count_events(
         self, *, event: str | None = None, pipeline: str | None = None, since: datetime | None = None
@@ -604,7 +606,7 @@ class Holdfast:
         """How many events there are of each name; `more` says where there are more than were counted."""
         begin = _begin(since)
         return EventCounts.of(
-            self._read(lambda tx: reads.count_events(tx, event=event, pipeline=pipeline, since=begin))
+            self._read(lambda tx: events.count_events(tx, event=event, pipeline=pipeline, since=begin))
         )
 
     def event(self, name: str, /, *, key: str | None = None, pipeline: str | None = None, **facts: Any) -> None:
@@ -613,7 +615,7 @@ class Holdfast:
         event = UserEvent.read(name, facts)
 
         def work(tx: Transaction) -> None:
-            item = None if key is None else reads.find_item(tx, key, pipeline)
+            item = None if key is None else show_item.find_item(tx, key, pipeline)
             record_user_event(tx, event, pipeline=pipeline, item=item)
 
         with self._lock:
@@ -650,7 +652,7 @@ class Holdfast:
                 return []
             found = reader.read(reconcile_money.find)
             with self._lock:
-                repaired = strays.repair(reader, self.store) + recount.repair(reader, self.store)
+                repaired = stray_rows.repair(reader, self.store) + recount.repair(reader, self.store)
         with self._lock:
             for day in found.steps:
                 step = partial(reconcile_money.repair, day=day, old_at=found.old_at, who=Who(by, reason))
@@ -661,7 +663,7 @@ class Holdfast:
         """Facts about the installation, the database and the workers, for a person who looks for trouble."""
         here = {"holdfast": VERSION, "python": platform.python_version(), "system": platform.platform()}
         with self.scan() as store:
-            found, lines = store.read(lambda tx: (reads.workers(tx), findings(tx)))
+            found, lines = store.read(lambda tx: (status.workers(tx), findings(tx)))
             return Diagnosis(
                 here, store.facts(), store.cannot_write(), store.schema_version(), Workers.of(found), tuple(lines)
             )
@@ -705,12 +707,12 @@ class Holdfast:
         key: str | None = None,
         stale_only: bool = True,
         fast: bool = False,
-        on_walk: stale.OnWalk | None = None,
+        on_walk: plan_and_reprocess.OnWalk | None = None,
     ) -> Plan:
         """What a `reprocess` with the same words would do, cost and take, from recorded history. Where every item has to be
         looked at, `on_walk` is told why, and now and then how many were."""
         with self.scan() as store:
-            forecasts = stale.plan(
+            forecasts = plan_and_reprocess.plan(
                 store,
                 pipeline,
                 stage=stage,

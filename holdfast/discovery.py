@@ -11,7 +11,7 @@ from functools import partial
 
 from holdfast.answers.source import SourceList
 from holdfast.app import Holdfast
-from holdfast.engine import discover
+from holdfast.engine import poll_sources
 from holdfast.engine.add import Merge
 from holdfast.engine.workers import Identity
 from holdfast.model.stage import PipelineSpec
@@ -107,9 +107,9 @@ def discover_now(
         for pipeline, specs in sources.items():
             chosen = [spec.name for spec in specs if names is None or spec.name in names]
             if chosen:
-                writer.write(partial(discover.call_sources, pipeline=pipeline, names=chosen))
+                writer.write(partial(poll_sources.call_sources, pipeline=pipeline, names=chosen))
         looker.one_pass()
-        found = SourceList.of(writer.read(discover.sources))
+        found = SourceList.of(writer.read(poll_sources.sources))
         return SourceList(one for one in found if one.pipeline in sources and (names is None or one.source in names))
     finally:
         thread.finish()

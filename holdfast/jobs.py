@@ -13,7 +13,7 @@ from holdfast.discovery import discovering
 from holdfast.engine.tune import Declared, declare
 from holdfast.jobfile import Broken, JobDefinition, JobFileWatch, Reloaded
 from holdfast.model.alert import AlertRule
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.model.redact import remember_secret
 from holdfast.runtime.services import Service, ServiceContext
 from holdfast.sources import read_source

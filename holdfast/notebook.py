@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from holdfast.answers.summary import Summary
+from holdfast.answers.run_summary import Summary
 from holdfast.app import Holdfast
 from holdfast.progress import StageProgress, Watched
 from holdfast.runtime.async_caller import AsyncCaller

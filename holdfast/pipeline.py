@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypedDict, Unpack, overload
 
-from holdfast.answers.summary import Summary
+from holdfast.answers.run_summary import Summary
 from holdfast.app import Holdfast, read_filter
 from holdfast.blobs.opening import check_address
 from holdfast.discovery import discover_now, discovering

@@ -17,7 +17,7 @@ from holdfast.answers.status import PipelineStatus, StageStatus
 from holdfast.answers.text_tables import spoken
 from holdfast.app import Holdfast
 from holdfast.errors import HoldfastError
-from holdfast.model.logs import logger, printable
+from holdfast.model.log_lines import logger, printable
 from holdfast.model.money import spoken as money
 
 log = logger("holdfast.progress")

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from holdfast.answers.summary import Summary
+    from holdfast.answers.run_summary import Summary
     from holdfast.app import Holdfast
     from holdfast.clock import Clock
     from holdfast.crashtest.copies import Copies
@@ -186,7 +186,7 @@ def crash_at(holdfast_store: StoreForTests, tmp_path: Path) -> Callable[..., Sum
         pipeline: str | None = None,
         timeout: float = STUCK_SECONDS,
     ) -> Summary:
-        from holdfast.answers.summary import Summary
+        from holdfast.answers.run_summary import Summary
         from holdfast.crashtest.fork_server import SubjectServer
         from holdfast.crashtest.subject import choose, file_of
 

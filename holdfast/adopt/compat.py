@@ -22,7 +22,7 @@ from holdfast.adopt.loop.loop import Loop
 from holdfast.adopt.table.mapping import TableMapping
 from holdfast.errors import UsageError
 from holdfast.model import functions
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 
 log = logger("holdfast.adopt")
 

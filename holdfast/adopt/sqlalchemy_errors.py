@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import exc
 
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.store import database_errors
 from holdfast.store.database_errors import ErrorKind
 

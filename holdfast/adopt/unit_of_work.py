@@ -30,7 +30,7 @@ from holdfast.adopt.table.held_row import Finished, Held
 from holdfast.adopt.table.held_row import lost as lost_error
 from holdfast.errors import LeaseLost, UsageError
 from holdfast.model.durations import Duration, seconds
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 
 log = logger("holdfast.adopt")
 

@@ -28,13 +28,13 @@ from holdfast.answers.limit import ResourceLimit, ResourceLimits
 from holdfast.answers.matrix import Matrix, MatrixCell, MatrixStretch
 from holdfast.answers.paid_call import Ledger, LedgerEntry, MemoRecord, Memos
 from holdfast.answers.plan import Effort, OutdatedWorker, Plan, StagePlan
+from holdfast.answers.run_summary import FrequentError, Summary
 from holdfast.answers.source import SourceList, Sources, SourceStatus
 from holdfast.answers.status import HoldReason, Obstacle, PipelineStatus, RemovedStage, StageStatus, Status, Timings
-from holdfast.answers.summary import FrequentError, Summary
 from holdfast.answers.throughput import StageThroughput, Throughput, ThroughputPoint
 from holdfast.answers.why import Explanation
 from holdfast.answers.worker import GuardHold, ProgressNote, WorkerError, Workers, WorkerStatus
-from holdfast.model.pipeline_changes import Changes, Moved, NewWork, Removed, Renamed, Rewired
+from holdfast.model.definition_changes import Changes, Moved, NewWork, Removed, Renamed, Rewired
 
 __all__ = [
     "ActedOn",

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Self
 
 from holdfast.answers.answer import Answer, Answers
 from holdfast.answers.event import facts_of
-from holdfast.answers.reading import read
+from holdfast.answers.from_facts import read
 from holdfast.answers.text_tables import counted, details, in_words, iso, table, to_the_second
 from holdfast.answers.units import amount
-from holdfast.model.logs import printable
+from holdfast.model.log_lines import printable
 
 #: What of a filter is money.
 _MONEY = ("budget", "charged")

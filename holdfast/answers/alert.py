@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from holdfast.answers.answer import Answer
 from holdfast.answers.text_tables import shortened, table, to_the_second
-from holdfast.model.logs import printable
+from holdfast.model.log_lines import printable
 
 
 class AlertRuleStatus(Answer, frozen=True):

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Self, TypeVar, get_args
 
 import msgspec
 
+from holdfast.answers.from_facts import read
 from holdfast.answers.json_of import json_of
-from holdfast.answers.reading import read
 from holdfast.answers.text_tables import in_words, shortened
 from holdfast.errors import UsageError
 from holdfast.model.names import there_are

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Self
 from holdfast.answers.action import asked_for, filter_of
 from holdfast.answers.answer import Answer
 from holdfast.answers.event import facts_of
-from holdfast.answers.reading import read
+from holdfast.answers.from_facts import read
 from holdfast.answers.text_tables import details, iso
-from holdfast.model.logs import printable
+from holdfast.model.log_lines import printable
 
 
 class AuditEntry(Answer, frozen=True):

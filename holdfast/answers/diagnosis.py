@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from holdfast.answers.answer import Answer
 from holdfast.answers.text_tables import table, to_the_second
 from holdfast.answers.worker import Workers
-from holdfast.model.logs import printable
+from holdfast.model.log_lines import printable
 
 
 class Diagnosis(Answer, frozen=True):

@@ -8,10 +8,10 @@ from decimal import Decimal
 from typing import Any, ClassVar, Self
 
 from holdfast.answers.answer import Answer, Answers
-from holdfast.answers.reading import read
+from holdfast.answers.from_facts import read
 from holdfast.answers.text_tables import details, exact, iso
 from holdfast.answers.units import amount, instant
-from holdfast.model.logs import printable
+from holdfast.model.log_lines import printable
 from holdfast.model.user_event import is_user_event
 
 #: The facts of our own events that are instants, and amounts of money.

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from holdfast.answers.answer import Answer, Answers, attributes, named
 from holdfast.answers.event import facts_of
+from holdfast.answers.from_facts import read
 from holdfast.answers.paid_call import Ledger, Memos
-from holdfast.answers.reading import read
 from holdfast.answers.text_tables import compact, details, exact, iso, shortened, spoken, table, to_the_second
 from holdfast.answers.worker import ProgressNote
-from holdfast.model.logs import printable
+from holdfast.model.log_lines import printable
 from holdfast.model.redact import redact_value
 
 #: What of an entry of a history is not in its `data`.

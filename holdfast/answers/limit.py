@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from holdfast.answers.answer import Answer, Answers
 from holdfast.answers.text_tables import to_the_second
-from holdfast.model.logs import printable
+from holdfast.model.log_lines import printable
 from holdfast.model.money import spoken as money
 
 

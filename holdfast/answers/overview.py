@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from holdfast.answers.cost import Costs
 from holdfast.answers.limit import ResourceLimits
-from holdfast.answers.pace import StageRate
+from holdfast.answers.rate_and_eta import StageRate
 from holdfast.answers.status import PipelineStatus, StageStatus, Status
 from holdfast.model.states import State
 

@@ -8,10 +8,10 @@ from decimal import Decimal
 from typing import Any, ClassVar, Self
 
 from holdfast.answers.answer import Answer, Answers
-from holdfast.answers.reading import read
+from holdfast.answers.from_facts import read
 from holdfast.answers.text_tables import compact, exact, iso
 from holdfast.model import codec
-from holdfast.model.logs import printable
+from holdfast.model.log_lines import printable
 from holdfast.model.shell_quoting import word
 from holdfast.model.states import State
 

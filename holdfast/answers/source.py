@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Any, ClassVar, Self
 
 from holdfast.answers.answer import Answer, Answers
-from holdfast.answers.reading import read
+from holdfast.answers.from_facts import read
 from holdfast.answers.text_tables import counted, shortened, table, to_the_second
-from holdfast.model.logs import printable
+from holdfast.model.log_lines import printable
 
 
 class SourceStatus(Answer, frozen=True):

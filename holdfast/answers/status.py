@@ -9,7 +9,7 @@ from typing import ClassVar
 from holdfast.answers.answer import Answer, named
 from holdfast.answers.text_tables import counted, spoken, table, to_the_second
 from holdfast.answers.worker import Workers
-from holdfast.model.logs import printable
+from holdfast.model.log_lines import printable
 from holdfast.model.states import OPEN, State
 
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from holdfast.model.durations import spoken as spoken_length
-from holdfast.model.logs import printable
+from holdfast.model.log_lines import printable
 
 #: A column of text is not made narrower than this.
 SHORTEST = 8

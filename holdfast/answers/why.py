@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import Any, ClassVar, Self
 
 from holdfast.answers.answer import Answer
+from holdfast.answers.from_facts import read
 from holdfast.answers.paid_call import MemoRecord, Memos
-from holdfast.answers.reading import read
 from holdfast.answers.text_tables import compact, iso
 from holdfast.answers.worker import ProgressNote
-from holdfast.model.logs import printable
+from holdfast.model.log_lines import printable
 
 
 class Explanation(Answer, frozen=True):

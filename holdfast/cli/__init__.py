@@ -16,7 +16,7 @@ import click
 
 from holdfast import __version__
 from holdfast.errors import HoldfastError
-from holdfast.model.logs import printable
+from holdfast.model.log_lines import printable
 
 #: Every command: its home, and what it does in a few words.
 COMMANDS = {

@@ -10,13 +10,13 @@ import click
 
 from holdfast.answers.json_of import json_of
 from holdfast.cli import options
-from holdfast.cli.changes import tell_before
+from holdfast.cli.confirm_changes import tell_before
 from holdfast.cli.loop import find_loops
 from holdfast.cli.output import print_json, printable
 from holdfast.errors import DefinitionError
 from holdfast.jobfile import JobFileError
+from holdfast.model.definition_changes import Changes
 from holdfast.model.facts import Facts
-from holdfast.model.pipeline_changes import Changes
 from holdfast.model.stage import check_resources
 from holdfast.pipeline import Pipeline
 from holdfast.program_file import JOB_FILES, Loaded, all_of, load, load_module, load_pipelines

@@ -8,8 +8,8 @@ import time
 from typing import TextIO
 
 from holdfast.app import created_log
-from holdfast.model.logs import CleanRecords, printable
-from holdfast.telemetry.logs import JsonLines
+from holdfast.model.log_lines import CleanRecords, printable
+from holdfast.telemetry.log_context import JsonLines
 
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 

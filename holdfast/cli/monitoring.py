@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli import options
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.telemetry.health import Health, HeartbeatFile
 from holdfast.telemetry.metrics import Metrics
 from holdfast.telemetry.metrics_gauges import build_info

@@ -12,7 +12,7 @@ import click
 from holdfast.answers.answer import Answer, Answers
 from holdfast.answers.text_tables import as_text, counted, table
 from holdfast.answers.text_tables import shortened as shortened
-from holdfast.model.logs import printable as printable
+from holdfast.model.log_lines import printable as printable
 
 
 def as_json(value: Any, *, indent: int | None = 2) -> str:

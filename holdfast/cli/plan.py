@@ -9,12 +9,12 @@ import click
 from holdfast.answers.json_of import json_of
 from holdfast.answers.plan import Effort, OutdatedWorker, Plan, StagePlan
 from holdfast.cli import options
-from holdfast.cli.changes import tell_before
 from holdfast.cli.choose import some_pipelines
+from holdfast.cli.confirm_changes import tell_before
 from holdfast.cli.output import print_json, printable, terminal_width
 from holdfast.cli.progress_line import ProgressLine
 from holdfast.engine.on_hold import Outdated, spoken_of
-from holdfast.engine.stale import FAST_SECONDS, UNSURE
+from holdfast.engine.plan_and_reprocess import FAST_SECONDS, UNSURE
 from holdfast.model.money import spoken
 from holdfast.program_file import load
 

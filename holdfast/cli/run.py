@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from holdfast.answers.summary import Summary
+from holdfast.answers.run_summary import Summary
 from holdfast.app import Holdfast
 from holdfast.cli import SOME_FAILED, options
-from holdfast.cli.changes import approval
+from holdfast.cli.confirm_changes import approval
 from holdfast.cli.monitoring import monitoring, taken_from
 from holdfast.cli.output import print_json
 from holdfast.cli.progress import watched

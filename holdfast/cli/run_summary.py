@@ -6,8 +6,8 @@ import shlex
 
 import click
 
+from holdfast.answers.run_summary import Summary
 from holdfast.answers.status import PipelineStatus, StageStatus
-from holdfast.answers.summary import Summary
 from holdfast.answers.text_tables import shortened, spoken
 from holdfast.cli.output import print_table, printable
 from holdfast.model.states import BAD, OPEN, State

@@ -12,13 +12,13 @@ import click
 
 from holdfast.app import YES_VARIABLE
 from holdfast.cli import options
-from holdfast.cli.changes import approval
+from holdfast.cli.confirm_changes import approval
 from holdfast.cli.monitoring import Monitoring, monitoring, taken_from
 from holdfast.cli.run import crash_as_asked
 from holdfast.cli.stopping import say_stopping
 from holdfast.program_file import load
 from holdfast.telemetry.metrics import Metrics
-from holdfast.telemetry.reports import Fleet, Reporter
+from holdfast.telemetry.sum_of_processes import Fleet, Reporter
 from holdfast.worker import Settings, Worker
 from holdfast.worker.supervise import Process, Supervisor
 

@@ -18,15 +18,15 @@ import msgspec
 from holdfast.engine.delete import Delete
 from holdfast.engine.forget import Forget, Restore
 from holdfast.engine.layout import layout
+from holdfast.engine.plan_and_reprocess import Accept, Reprocess
 from holdfast.engine.resolve import Resolve
 from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
 from holdfast.engine.selection import ActionPlace, Who
-from holdfast.engine.stale import Accept, Reprocess
 from holdfast.engine.undo import Trail, UndoCancel, UndoForget, UndoRestore, UndoRetry, follow
 from holdfast.errors import UsageError
 from holdfast.model import codec
 from holdfast.model.failure_cause import storable
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.store import Store, Transaction
 
 log = logger("holdfast.store")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from holdfast.engine.log_pages import newest_events
+from holdfast.engine.event_pages import newest_events
 from holdfast.model import codec
 from holdfast.model.facts import Facts
 from holdfast.store import Transaction

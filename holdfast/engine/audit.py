@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.engine import actions
+from holdfast.engine.event_pages import DISORDER_US, read_events, read_numbers
 from holdfast.engine.events import EVER, LAST
-from holdfast.engine.log_pages import DISORDER_US, read_events, read_numbers
 from holdfast.errors import UsageError
 from holdfast.model.acts import COMMANDS, VERBS
 from holdfast.model.facts import Facts

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from holdfast.blobs import Blobs
-from holdfast.engine import collect_blobs, reconcile_money, recount, strays
+from holdfast.engine import collect_blobs, reconcile_money, recount, stray_rows
 from holdfast.engine.wait_cycles import find_wait_cycles
 from holdfast.store import Store, Transaction
 
@@ -28,6 +28,6 @@ def _rows(tx: Transaction, progress: Callable[[str, int], None] | None) -> list[
     """Stages of items in two places, rows of no item or that cannot be read, items that wait for themselves, wrong sums."""
     tx.read_all()
     wrong = [f"item {item}, stage {stage} lies in {n} places" for item, stage, n in tx.run("open_more_than_once")]
-    wrong += strays.find(tx, progress)
+    wrong += stray_rows.find(tx, progress)
     compared = None if progress is None else partial(progress, "calls")
     return wrong + find_wait_cycles(tx) + [one.text for one in reconcile_money.find(tx, compared).wrong]

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from holdfast.engine.finish import input_hash
+from holdfast.engine.finish_leases import input_hash
 from holdfast.engine.layout import layout
 from holdfast.model import codec
+from holdfast.model.declared_reads import Reading, tagged
 from holdfast.model.layout import Layout, StageRow
-from holdfast.model.reading import Reading, tagged
 from holdfast.model.states import PASSED
 from holdfast.store import Transaction
 

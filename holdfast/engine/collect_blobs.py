@@ -15,7 +15,7 @@ from itertools import islice
 from holdfast.blobs import Blobs
 from holdfast.blobs.blobs import GRACE_SECONDS
 from holdfast.blobs.reference import mentioned_in, references_in
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.store import Store, Transaction
 
 log = logger("holdfast.store")

@@ -18,7 +18,7 @@ from holdfast.engine.early_cutoff import changed_outputs, go_on
 from holdfast.engine.effects import run_effects
 from holdfast.engine.fail import fail
 from holdfast.engine.fan_in import begin_if_ready, begin_waiting_parents
-from holdfast.engine.finish import (
+from holdfast.engine.finish_leases import (
     FinishedAttempt,
     end_leases,
     move_leases,
@@ -28,7 +28,7 @@ from holdfast.engine.finish import (
 )
 from holdfast.engine.follow_ons import add_follow_ons
 from holdfast.engine.layout import layout, record
-from holdfast.engine.settle_resources import settle
+from holdfast.engine.resource_feedback import settle
 from holdfast.model.layout import Successors
 from holdfast.model.states import PASSED, State
 from holdfast.store import Transaction

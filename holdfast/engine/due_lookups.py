@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from holdfast.engine.discover import DueSource
 from holdfast.engine.layout import layout
+from holdfast.engine.poll_sources import DueSource
 from holdfast.model import codec
 from holdfast.model.found import Found, LookedUp, short_hash
 from holdfast.store import Transaction

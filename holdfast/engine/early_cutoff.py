@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from holdfast.engine import ledger
 from holdfast.engine.checkpoints import ItemPicture, pictures_of
 from holdfast.engine.fan_in import begin_if_ready
-from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.engine.layout import layout
 from holdfast.engine.on_hold import hold_for_version
 from holdfast.engine.reopen import Reopened, reopen

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from holdfast import points
 from holdfast.clock import microseconds
-from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.engine.layout import layout
 from holdfast.errors import EffectStalled, Permanent, StoreError, UsageError
 from holdfast.model.failure_cause import describe

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.engine import error_groups
 from holdfast.engine.clock_changes import follow_the_clock
 from holdfast.engine.fan_in import begin_waiting_parents
-from holdfast.engine.finish import (
+from holdfast.engine.finish_leases import (
     HANDED_BACK,
     RETRIED,
     FinishedAttempt,
@@ -22,7 +22,7 @@ from holdfast.engine.finish import (
     save_outcomes,
 )
 from holdfast.engine.layout import layout
-from holdfast.engine.settle_resources import settle
+from holdfast.engine.resource_feedback import settle
 from holdfast.model.retry_or_give_up import after_failure
 from holdfast.model.states import State
 from holdfast.store import Transaction

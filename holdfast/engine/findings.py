@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.clock import SECOND
 from holdfast.engine.gauges import gauges
 from holdfast.engine.layout import layout
-from holdfast.engine.reads import workers
+from holdfast.engine.status import workers
 from holdfast.model.durations import spoken
 from holdfast.store import Transaction
 

@@ -8,7 +8,7 @@ from holdfast import schema
 from holdfast.engine.claim_within_limits import CALLS
 from holdfast.engine.layout import layout
 from holdfast.engine.limits import limits
-from holdfast.engine.reads import HEAD
+from holdfast.engine.status import HEAD
 from holdfast.model import codec
 from holdfast.model.facts import Facts
 from holdfast.model.rate import Bucket

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 from holdfast.errors import UsageError
 from holdfast.model import codec
+from holdfast.model.declared_reads import Readings
 from holdfast.model.guard_conditions import Guards
 from holdfast.model.layout import Layout, PipelineRow, ResourceRow, StageRow
-from holdfast.model.logs import logger
-from holdfast.model.reading import Readings
+from holdfast.model.log_lines import logger
 from holdfast.model.resource import ResourceSpec
 from holdfast.model.tuning import merged
 from holdfast.store import Transaction

@@ -19,7 +19,7 @@ from holdfast.engine.resource_state import lock_resources
 from holdfast.model import codec
 from holdfast.model.budget_day import day_of
 from holdfast.model.layout import Layout, StageRow
-from holdfast.model.paid import IMPORTED, NO_FACTS, CallFacts, Paid, PaidCall
+from holdfast.model.paid_call import IMPORTED, NO_FACTS, CallFacts, Paid, PaidCall
 from holdfast.store import Transaction
 
 #: Old payments entered per transaction.

@@ -17,7 +17,7 @@ from holdfast.engine.layout import record
 from holdfast.engine.resource_state import lock_resources
 from holdfast.errors import LeaseLost
 from holdfast.model import codec
-from holdfast.model.paid import NO_FACTS, CallFacts, Paid, PaidCall
+from holdfast.model.paid_call import NO_FACTS, CallFacts, Paid, PaidCall
 from holdfast.store import Transaction
 
 

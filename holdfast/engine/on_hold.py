@@ -14,11 +14,11 @@ from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 from holdfast.engine.claim import Lease
-from holdfast.engine.finish import HANDED_BACK, FinishedAttempt, end_leases, record_costs, record_user_events
+from holdfast.engine.finish_leases import HANDED_BACK, FinishedAttempt, end_leases, record_costs, record_user_events
+from holdfast.engine.hand_back import release
 from holdfast.engine.layout import layout
-from holdfast.engine.release import release
-from holdfast.engine.settle_resources import settle
-from holdfast.engine.strays import without_strays
+from holdfast.engine.resource_feedback import settle
+from holdfast.engine.stray_rows import without_strays
 from holdfast.model import codec
 from holdfast.model.layout import StageRow
 from holdfast.model.states import Rerun, State

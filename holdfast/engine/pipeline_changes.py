@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
 from holdfast.engine.rename import renamed, renames
+from holdfast.model.definition_changes import Changes, Moved, NewWork, Removed, Renamed, Rewired, items
 from holdfast.model.layout import StageRow
 from holdfast.model.money import decimal, spoken
-from holdfast.model.pipeline_changes import Changes, Moved, NewWork, Removed, Renamed, Rewired, items
 from holdfast.model.stage import PipelineSpec, StageSpec
 from holdfast.model.states import PASSED
 from holdfast.store import Transaction

@@ -12,7 +12,7 @@ from typing import Any, overload
 
 from holdfast.errors import UsageError
 from holdfast.model import codec
-from holdfast.model.reading import at, is_path
+from holdfast.model.declared_reads import at, is_path
 
 #: The lists that are united by default, in order and without duplicates.
 FIELDS = ("topics", "queries", "discovery_sources", "sources")

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from holdfast.engine import error_groups, ledger
 from holdfast.engine.claim import Lease
 from holdfast.engine.fan_in import begin_waiting_parents
-from holdfast.engine.finish import LOST, FinishedAttempt, save_outcomes
+from holdfast.engine.finish_leases import LOST, FinishedAttempt, save_outcomes
 from holdfast.engine.layout import layout
 from holdfast.engine.resource_state import lock_resources
-from holdfast.engine.strays import without_strays
+from holdfast.engine.stray_rows import without_strays
 from holdfast.model.retry_or_give_up import after_death
 from holdfast.model.states import State
 from holdfast.store import Transaction

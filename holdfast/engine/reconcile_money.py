@@ -19,7 +19,7 @@ from holdfast.engine.selection import Who
 from holdfast.model.budget_day import date_of, day_of
 from holdfast.model.layout import Layout
 from holdfast.model.money import spoken
-from holdfast.model.paid import IMPORTED
+from holdfast.model.paid_call import IMPORTED
 from holdfast.store import Transaction
 
 #: In every time zone, days begin at a quarter of an hour.

@@ -16,9 +16,9 @@ import msgspec
 from holdfast.engine.layout import layout
 from holdfast.engine.pipeline_changes import changes
 from holdfast.engine.rename import rename, renamed, renames
+from holdfast.model.declared_reads import EVERYTHING, Reading, Readings
+from holdfast.model.definition_changes import Changes
 from holdfast.model.layout import Layout, StageRow
-from holdfast.model.pipeline_changes import Changes
-from holdfast.model.reading import EVERYTHING, Reading, Readings
 from holdfast.model.stage import PipelineSpec, StageSpec
 from holdfast.model.states import State
 from holdfast.store import Transaction

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.engine.discover import call_sources
 from holdfast.engine.layout import layout
+from holdfast.engine.poll_sources import call_sources
 from holdfast.engine.selection import Who
 from holdfast.store import Transaction
 

@@ -14,14 +14,14 @@ from msgspec.structs import replace
 
 from holdfast.engine import ledger
 from holdfast.engine.layout import layout, record
-from holdfast.engine.reads import find_item
 from holdfast.engine.resource_state import lock_resources
 from holdfast.engine.retry_and_cancel import let_run
 from holdfast.engine.selection import CHUNK, ActionPlace, Chosen, Which, Who, beginning, patterns_of, stages_of
+from holdfast.engine.show_item import find_item
 from holdfast.errors import UsageError
 from holdfast.model.layout import StageRow
 from holdfast.model.money import shares as in_shares
-from holdfast.model.paid import Paid, PaidCall
+from holdfast.model.paid_call import Paid, PaidCall
 from holdfast.model.states import State
 from holdfast.store import Transaction
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from holdfast.engine import ledger
 from holdfast.engine.fan_in import begin_waiting_parents
-from holdfast.engine.finish import write_outcomes
+from holdfast.engine.finish_leases import write_outcomes
 from holdfast.engine.layout import record
 from holdfast.engine.reopen import reopen as send_back
 from holdfast.engine.resource_state import lock_resources

@@ -12,7 +12,7 @@ from itertools import islice, pairwise
 
 from holdfast.engine import error_groups
 from holdfast.engine.describe_chain import describe_chain
-from holdfast.engine.finish import write_outcomes
+from holdfast.engine.finish_leases import write_outcomes
 from holdfast.engine.layout import layout, record
 from holdfast.model.failure_cause import Cause
 from holdfast.model.key_pattern import exactly

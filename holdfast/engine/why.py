@@ -7,11 +7,12 @@ from holdfast.engine.fan_in import open_children
 from holdfast.engine.item_stages import read_leases
 from holdfast.engine.layout import layout
 from holdfast.engine.on_hold import outdated_workers, spoken_of
-from holdfast.engine.reads import find_item, stages_of, workers
+from holdfast.engine.show_item import find_item, stages_of
+from holdfast.engine.status import workers
+from holdfast.model.definition_changes import release
 from holdfast.model.facts import Facts
 from holdfast.model.key_pattern import exactly
 from holdfast.model.layout import StageRow
-from holdfast.model.pipeline_changes import release
 from holdfast.model.shell_quoting import word
 from holdfast.model.states import State
 from holdfast.store import Transaction

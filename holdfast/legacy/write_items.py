@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.engine import error_groups, ledger
 from holdfast.engine.clock_changes import follow_the_clock
-from holdfast.engine.finish import input_hash, write_outcomes
+from holdfast.engine.finish_leases import input_hash, write_outcomes
 from holdfast.engine.layout import layout
 from holdfast.errors import UsageError
 from holdfast.legacy.read_item import Entry

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from holdfast.providers.reply import lower
+from holdfast.providers.error_reply import lower
 
 
 class Heard:

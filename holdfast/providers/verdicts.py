@@ -10,10 +10,10 @@ from datetime import datetime
 
 from holdfast.errors import BadRequest, ContentFiltered, HoldfastError, InDoubt, InputTooLong, NotSent
 from holdfast.model.outcome import CredentialRefused, OutOfCredit, Overloaded, RateLimited, RetryLater, Skip
-from holdfast.providers.pauses import asked_pause
-from holdfast.providers.reply import Reply, library_of, said, status_of
-from holdfast.providers.sending import NEVER_SENT, causes, lost_reply, was_never_sent, was_retried
-from holdfast.providers.signs import SIGNS, Verdict
+from holdfast.providers.error_reply import Reply, library_of, said, status_of
+from holdfast.providers.error_table import SIGNS, Verdict
+from holdfast.providers.retry_after import asked_pause
+from holdfast.providers.was_it_sent import NEVER_SENT, causes, lost_reply, was_never_sent, was_retried
 
 __all__ = ["Verdict", "is_free", "is_of_provider", "is_wrong_request", "verdict"]
 

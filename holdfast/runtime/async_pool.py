@@ -16,7 +16,7 @@ from contextlib import suppress
 from itertools import groupby
 from typing import Any, Generic
 
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.runtime.call import AsyncRunner, C, CallOwner, abandon, emptied
 
 log = logger("holdfast.runtime")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from holdfast.errors import ProcessDied
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.runtime.call import A_co, C, C_contra, CallOwner, Paces
 from holdfast.runtime.fork_server import ForkServer, ForkServerGone, exit_in_words, kill_all_of
 from holdfast.runtime.thread_pool import ThreadPool

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.errors import StoreBroken, StoreError
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.store import Store
 
 log = logger("holdfast.worker")

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Generic
 
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.runtime.call import C, CallOwner, Paces, Runner, abandon, emptied
 
 log = logger("holdfast.runtime")

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from holdfast.clock import microseconds
 from holdfast.engine import due_lookups
-from holdfast.engine.discover import DueSource
 from holdfast.engine.due_lookups import BATCH, WINDOW, Lookup
+from holdfast.engine.poll_sources import DueSource
 from holdfast.errors import HoldfastError
 from holdfast.sources.contract import Found, Kept, LookedUp, LookEnded, Reader, Source, SourceFailed, ending, said
 from holdfast.sources.registry import Each, SourceSpec

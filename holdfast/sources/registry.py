@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.discover import Wanted
+from holdfast.engine.poll_sources import Wanted
 from holdfast.errors import UsageError
 from holdfast.model import codec, schedule
 from holdfast.model.found import short_hash

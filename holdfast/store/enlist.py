@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import UsageError
-from holdfast.store.watch import awake_seconds
+from holdfast.store.slow_calls import awake_seconds
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -18,7 +18,7 @@ from psycopg import sql
 
 from holdfast.clock import Clock
 from holdfast.errors import StoreConflict, StoreError, StoreUnavailable, UsageError
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.schema import LaterIndex
 from holdfast.store import postgres_indexes
 from holdfast.store.async_connection import AwaitedPostgres
@@ -26,12 +26,12 @@ from holdfast.store.database_errors import is_innocent
 from holdfast.store.driver import MARKING, Begun, Forkable, Limits, Mark, Row, quietly
 from holdfast.store.postgres_address import lock_key, read_url
 from holdfast.store.postgres_dialect import NOW, PostgresDialect
-from holdfast.store.postgres_line import Asked, CursorLine, PostgresLine, Wire
 from holdfast.store.postgres_news import Notifications, telling
+from holdfast.store.postgres_prepared import Asked, CursorLine, PostgresLine, Wire
 from holdfast.store.postgres_server import connect, raise_as_ours, translated
+from holdfast.store.slow_calls import watch
 from holdfast.store.statements import Statement
 from holdfast.store.store import Store
-from holdfast.store.watch import watch
 
 log = logger("holdfast.store")
 

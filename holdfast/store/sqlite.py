@@ -21,11 +21,12 @@ import msgspec
 
 from holdfast.clock import Clock, HostClock
 from holdfast.errors import StoreBroken, StoreConflict, StoreError, UsageError
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.schema import LaterIndex
 from holdfast.store.async_connection import AwaitedSQLite
 from holdfast.store.database_errors import is_innocent
 from holdfast.store.driver import MARKING, Begun, Driver, Forkable, Mark, Row, quietly
+from holdfast.store.slow_calls import watch
 from holdfast.store.sqlite_dialect import SQLiteDialect
 from holdfast.store.sqlite_files import (
     FULL_BYTES,
@@ -49,7 +50,6 @@ from holdfast.store.sqlite_run_lock import FileLock
 from holdfast.store.sqlite_wal import KEPT_BYTES, log_of
 from holdfast.store.statements import Statement
 from holdfast.store.store import Store
-from holdfast.store.watch import watch
 
 log = logger("holdfast.store")
 

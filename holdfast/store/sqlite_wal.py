@@ -11,7 +11,7 @@ import sqlite3
 from functools import cache
 from pathlib import Path
 
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.store.driver import quietly
 from holdfast.store.sqlite_locks import described, readers
 

@@ -13,11 +13,11 @@ from holdfast import schema
 from holdfast.errors import StoreBroken, StoreConflict, StoreUnavailable, UsageError
 from holdfast.store import upgrading
 from holdfast.store.async_connection import is_async
+from holdfast.store.commit_once import AtOnce, Write
 from holdfast.store.connection import StoreConnection
 from holdfast.store.driver import Begun, Driver, Limits, Lock, NewsListener
 from holdfast.store.kind import StoreKind
 from holdfast.store.transaction import Transaction
-from holdfast.store.write import AtOnce, Write
 
 T = TypeVar("T")
 

@@ -11,10 +11,10 @@ import time
 
 from holdfast import schema
 from holdfast.errors import StoreBroken, StoreConflict, StoreUnavailable
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
+from holdfast.store.commit_once import CONFLICT_TRIES
 from holdfast.store.database_errors import sqlstate_of
 from holdfast.store.driver import Driver
-from holdfast.store.write import CONFLICT_TRIES
 
 log = logger(__name__)
 

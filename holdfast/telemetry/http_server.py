@@ -10,7 +10,7 @@ from socketserver import TCPServer
 from typing import Any, NamedTuple
 
 from holdfast.errors import UsageError
-from holdfast.model.logs import logger, printable
+from holdfast.model.log_lines import logger, printable
 from holdfast.model.redact import redact
 from holdfast.store.driver import Forkable
 from holdfast.telemetry.health import Health

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from holdfast.model import codec
 from holdfast.model.layout import Layout
-from holdfast.model.logs import logger
-from holdfast.model.paid import CHARGED, PaidCall
+from holdfast.model.log_lines import logger
+from holdfast.model.paid_call import CHARGED, PaidCall
 from holdfast.store import Transaction
 from holdfast.telemetry.metrics_counts import Counts, Labels, SentCounts
 from holdfast.telemetry.metrics_table import (

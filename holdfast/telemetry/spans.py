@@ -23,7 +23,7 @@ from holdfast.model import codec
 from holdfast.model.failure_cause import describe
 from holdfast.model.functions import is_async
 from holdfast.model.outcome import RetryLater, Skip
-from holdfast.model.paid import CallFacts
+from holdfast.model.paid_call import CallFacts
 from holdfast.telemetry.attributes import BATCH_SIZE, Attributes
 from holdfast.version import VERSION
 

@@ -18,25 +18,25 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.app import Holdfast
 from holdfast.errors import HoldfastError, StoreError, UsageError
-from holdfast.model.logs import logger, printable
+from holdfast.model.log_lines import logger, printable
 from holdfast.model.redact import redact
 from holdfast.version import VERSION
 from holdfast.web.access import Access, Judge
-from holdfast.web.acting import Acting
-from holdfast.web.changing import Changing
+from holdfast.web.bulk_actions import Acting
+from holdfast.web.bulk_verbs import VERBS
+from holdfast.web.change_settings import Changing
 from holdfast.web.downloads import Downloads
 from holdfast.web.filters import Query, WrongQuery, read_query
 from holdfast.web.json_and_csv import csv_response, json_response
 from holdfast.web.live import LiveStream, Streams
+from holdfast.web.long_questions import Walks
 from holdfast.web.metrics import serve_metrics
 from holdfast.web.page import Page
 from holdfast.web.pages import pages
-from holdfast.web.questions import LIMIT_SECONDS, Answered, GaveUp, Questions
 from holdfast.web.rendering import render, render_block
 from holdfast.web.security import METRICS_PATH, Guard, Policy, Token, path_within, visit
-from holdfast.web.settling import Settling
-from holdfast.web.verbs import VERBS
-from holdfast.web.walks import Walks
+from holdfast.web.settle_doubt import Settling
+from holdfast.web.shared_answers import LIMIT_SECONDS, Answered, GaveUp, Questions
 
 log = logger("holdfast.web")
 

@@ -16,7 +16,7 @@ from holdfast.answers.text_tables import as_text
 from holdfast.app import Holdfast
 from holdfast.blobs import Blob
 from holdfast.errors import BlobMissing
-from holdfast.web.acting import Face
+from holdfast.web.bulk_actions import Face
 from holdfast.web.filters import Filter, Query, WrongQuery, read_query
 from holdfast.web.values import WHICH_VALUE, blobs_in, value_of
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from starlette.types import Message, Receive, Scope, Send
 
 from holdfast.answers.text_tables import as_text
-from holdfast.web.questions import Answered, GaveUp
+from holdfast.web.shared_answers import Answered, GaveUp
 
 MOST_STREAMS = 200
 SLOW_READER_SECONDS = 10.0

@@ -10,7 +10,7 @@ from holdfast.app import Holdfast
 from holdfast.errors import UsageError
 from holdfast.telemetry.metrics_counts import Counts
 from holdfast.telemetry.metrics_prometheus import CONTENT_TYPE, require_extra, text_of
-from holdfast.web.questions import Questions
+from holdfast.web.shared_answers import Questions
 
 
 async def serve_metrics(request: Request, questions: Questions) -> Response:

@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from holdfast.answers.json_of import json_of
 from holdfast.answers.text_tables import as_text, in_words, iso, spoken
-from holdfast.model.logs import printable
+from holdfast.model.log_lines import printable
 from holdfast.model.money import spoken as money
 from holdfast.web.filters import link
 

@@ -18,7 +18,7 @@ from holdfast.model.money import micros
 from holdfast.model.money import spoken as money
 from holdfast.model.names import there_are
 from holdfast.web.filters import PIPELINE, STAGE, Filter, Query
-from holdfast.web.questions import GaveUp
+from holdfast.web.shared_answers import GaveUp
 
 #: A walk over all items is given up after this, before the page is.
 WALK_SECONDS = 4.0

@@ -16,7 +16,7 @@ from holdfast.blobs import Blob
 from holdfast.blobs.reference import KEY as BLOB_KEY
 from holdfast.blobs.reference import read_reference
 from holdfast.errors import UsageError
-from holdfast.model.logs import printable
+from holdfast.model.log_lines import printable
 from holdfast.web.filters import Filter, Query, WrongQuery, link, whole_number
 
 #: Of one value, so many references are looked for.

@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.claim import Lease
-from holdfast.engine.finish import HANDED_BACK, RETRIED, AttemptEffect, FinishedAttempt
+from holdfast.engine.finish_leases import HANDED_BACK, RETRIED, AttemptEffect, FinishedAttempt
 from holdfast.errors import StoreError
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.model.states import State
 from holdfast.telemetry.attributes import BATCH_SIZE, Attributes, of_attempt, of_stage
 from holdfast.worker.call import StageCall

@@ -8,13 +8,13 @@ from typing import Any, Unpack
 
 from holdfast.errors import UsageError
 from holdfast.model.item import Item
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.telemetry.attributes import BATCH_SIZE, Attributes, of_stage
+from holdfast.worker.call_or_reuse import key_of_all
 from holdfast.worker.context import Context
 from holdfast.worker.once import Once
+from holdfast.worker.once_options import OnceOptions, Terms, check_memo_name, plain_name
 from holdfast.worker.provider_call import CallOptions, CallWith, ProviderCall
-from holdfast.worker.sub_step import key_of_all
-from holdfast.worker.sub_step_terms import OnceOptions, Terms, check_memo_name, plain_name
 
 
 class BatchContext:

@@ -15,28 +15,28 @@ from holdfast.blobs.blobs import Content
 from holdfast.clock import microseconds
 from holdfast.engine.add import typed_data
 from holdfast.engine.claim import Lease
-from holdfast.engine.finish import AttemptEffect, Cost, FollowOn
+from holdfast.engine.finish_leases import AttemptEffect, Cost, FollowOn
 from holdfast.engine.follow_ons import WHEN_EXISTS
 from holdfast.errors import UsageError, ValueMismatch, ValueRefused
 from holdfast.model import codec
 from holdfast.model.failure_cause import storable
 from holdfast.model.item import Item, check_key
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.model.money import Amount, micros
 from holdfast.model.outcome import RetryLater, Skip
-from holdfast.model.paid import CallFacts
+from holdfast.model.paid_call import CallFacts
 from holdfast.model.resource import COOL_MOST_SECONDS
 from holdfast.model.stage import Batch, Stage, StageSpec, stage_name
 from holdfast.model.user_event import MOST_PER_ATTEMPT, UserEvent
-from holdfast.providers.pauses import used_up_for
+from holdfast.providers.retry_after import used_up_for
 from holdfast.runtime.process_identity import Lineage
 from holdfast.telemetry.attributes import Attributes, of_attempt, of_stage
 from holdfast.worker import undeclared_reads as undeclared
-from holdfast.worker.item_log import ItemLog
+from holdfast.worker.call_or_reuse import SubStep, key_of
+from holdfast.worker.handler_log import ItemLog
 from holdfast.worker.once import Once, forget
+from holdfast.worker.once_options import OnceOptions, Terms, check_memo_name, check_resource, plain_name
 from holdfast.worker.provider_call import CallOptions, CallWith, ProviderCall
-from holdfast.worker.sub_step import SubStep, key_of
-from holdfast.worker.sub_step_terms import OnceOptions, Terms, check_memo_name, check_resource, plain_name
 from holdfast.worker.surroundings import Surroundings
 from holdfast.worker.sync_or_async import SubSteps, run, run_async
 

@@ -11,7 +11,7 @@ from holdfast.blobs import Blobs
 from holdfast.blobs.reference import KEY, references_in
 from holdfast.clock import microseconds
 from holdfast.engine.claim import Lease
-from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.errors import (
     AnswerNotKept,
     BlobMissing,

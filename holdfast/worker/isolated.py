@@ -21,14 +21,14 @@ import msgspec
 
 from holdfast.engine.claim import Lease
 from holdfast.engine.complete import complete, must_be_alone
-from holdfast.engine.finish import AttemptEffect, FinishedAttempt
+from holdfast.engine.finish_leases import AttemptEffect, FinishedAttempt
 from holdfast.engine.layout import layout
 from holdfast.engine.memos import MemoWrite
 from holdfast.engine.resource_state import lock_resources
 from holdfast.errors import HoldfastError, StoreUnavailable, UsageError
 from holdfast.model import codec
 from holdfast.model.failure_cause import describe
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.model.states import Alone, State
 from holdfast.runtime import child_messages as wire
 from holdfast.store import Store, Transaction

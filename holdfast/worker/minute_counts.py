@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from holdfast.engine.finish import LOST, RETRIED, FinishedAttempt
+from holdfast.engine.finish_leases import LOST, RETRIED, FinishedAttempt
 from holdfast.model.attempt_counts import MINUTE_US, AttemptCounts
 from holdfast.model.duration_buckets import bucket
 from holdfast.model.states import WORDS, State

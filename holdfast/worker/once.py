@@ -21,12 +21,12 @@ from holdfast.model.failure_cause import storable
 from holdfast.model.item import Item
 from holdfast.model.money import shares
 from holdfast.model.outcome import ProviderPause
-from holdfast.model.paid import NO_FACTS
+from holdfast.model.paid_call import NO_FACTS
 from holdfast.model.stage import StageSpec
 from holdfast.providers import verdict
 from holdfast.providers.verdicts import is_free
-from holdfast.worker.sub_step import SubStep, key_of, key_of_all
-from holdfast.worker.sub_step_terms import Terms, name_of
+from holdfast.worker.call_or_reuse import SubStep, key_of, key_of_all
+from holdfast.worker.once_options import Terms, name_of
 from holdfast.worker.surroundings import Surroundings
 from holdfast.worker.sync_or_async import SubSteps, UserCall
 

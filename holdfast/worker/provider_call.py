@@ -18,16 +18,16 @@ from holdfast.errors import UsageError, ValueRefused
 from holdfast.model import codec
 from holdfast.model.functions import is_async
 from holdfast.model.item import Item
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.model.money import Amount, micros
 from holdfast.model.stage import StageSpec
 from holdfast.model.typed import declared_type
 from holdfast.providers.headers import Heard, listening
-from holdfast.providers.parts import parts_of
 from holdfast.providers.prices import Prices
+from holdfast.providers.split_answers import parts_of
 from holdfast.providers.streams import assemble, assemble_async, is_stream
 from holdfast.providers.usage import Usage, usage
-from holdfast.worker.sub_step_terms import OnceOptions, Terms, name_of
+from holdfast.worker.once_options import OnceOptions, Terms, name_of
 
 log = logger("holdfast.worker")
 

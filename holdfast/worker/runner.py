@@ -10,11 +10,11 @@ from typing import Any
 
 from holdfast import points
 from holdfast.engine.claim import Lease
-from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.errors import UsageError, ValueMismatch
 from holdfast.model.item import Item
 from holdfast.runtime.process_identity import Lineage
-from holdfast.telemetry.logs import attempt_of_task, of_thread
+from holdfast.telemetry.log_context import attempt_of_task, of_thread
 from holdfast.worker import undeclared_reads as undeclared
 from holdfast.worker.batch_context import BatchContext
 from holdfast.worker.call import StageCall

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.errors import UsageError
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.runtime.fork_server import exit_in_words
 from holdfast.signals import caught
 

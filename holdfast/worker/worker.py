@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.blobs import Blobs, NoBlobs
 from holdfast.blobs.reference import references_in
 from holdfast.engine.clock_changes import clock_behind
-from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.engine.layout import layout
 from holdfast.engine.memos import MemoWrite
 from holdfast.engine.workers import Identity
@@ -22,7 +22,7 @@ from holdfast.errors import HoldfastError
 from holdfast.model.durations import spoken
 from holdfast.model.guard_conditions import Guards
 from holdfast.model.layout import Layout
-from holdfast.model.logs import logger, printable
+from holdfast.model.log_lines import logger, printable
 from holdfast.model.stage import PipelineSpec
 from holdfast.model.states import Alone
 from holdfast.runtime import process_identity as machine
@@ -38,7 +38,7 @@ from holdfast.signals import caught
 from holdfast.store import Limits, Store
 from holdfast.store.store import new_identity
 from holdfast.telemetry.health import Health
-from holdfast.telemetry.logs import name_attempts
+from holdfast.telemetry.log_context import name_attempts
 from holdfast.telemetry.metrics import Metrics
 from holdfast.telemetry.tracing import tracing
 from holdfast.version import VERSION
@@ -53,8 +53,8 @@ from holdfast.worker.context_reads import ContextReads
 from holdfast.worker.health import health_of
 from holdfast.worker.isolated import StageChild
 from holdfast.worker.minute_counts import MinuteCounts
-from holdfast.worker.parts import parts_of
 from holdfast.worker.settings import Settings
+from holdfast.worker.traced_parts import parts_of
 
 log = logger("holdfast.worker")
 

@@ -74,7 +74,7 @@ def test_yes_accepts_the_price(cli, file):
 
 @pytest.mark.parametrize(("answer", "found"), [("y", {"done": 2}), ("n", {"on_hold": 2}), ("", {"on_hold": 2})])
 def test_a_person_at_a_terminal_is_asked(cli, file, monkeypatch, answer, found):
-    monkeypatch.setattr("holdfast.cli.changes.at_a_terminal", lambda: True)
+    monkeypatch.setattr("holdfast.cli.confirm_changes.at_a_terminal", lambda: True)
     ran = cli("run", file, input=f"{answer}\n")
     assert "Let the new work of embed run for 0.50? [y/N]" in ran.stderr
     assert (RELEASE in ran.stderr) == ("on_hold" in found)

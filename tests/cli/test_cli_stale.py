@@ -268,14 +268,14 @@ def test_a_plan_that_looks_at_every_item_says_how_far_it_has_come(
     press: Press, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.cli.progress_line.LINE_SECONDS", 0.0)
-    monkeypatch.setattr("holdfast.engine.stale.few_items", lambda *_: None)
+    monkeypatch.setattr("holdfast.engine.plan_and_reprocess.few_items", lambda *_: None)
     assert press("plan").stderr == ""
     press.set_version("2")
     assert press("plan").stderr == "3 items looked at, because there are results of other versions\n"
 
 
 def test_a_plan_that_cannot_be_quick_says_what_makes_it_so(press: Press, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.engine.stale.few_items", lambda *_: None)
+    monkeypatch.setattr("holdfast.engine.plan_and_reprocess.few_items", lambda *_: None)
     with Holdfast(press.cli.url) as app:
         app.store.write(lambda tx: tx.run("begin_recheck", pipeline=1, generation=1))
     told = press("plan")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.engine import discover
-from holdfast.engine.discover import Wanted
+from holdfast.engine import poll_sources
+from holdfast.engine.poll_sources import Wanted
 from holdfast.model.found import Found, check, label
 
 MINUTE = 60_000_000
@@ -36,16 +36,16 @@ class Sources:
 
     def sync(self, **definitions):
         self.definitions = definitions or self.definitions
-        self.write(lambda tx: discover.sync_sources(tx, self.app.name, self._wanted(tx.now)))
+        self.write(lambda tx: poll_sources.sync_sources(tx, self.app.name, self._wanted(tx.now)))
 
     def due(self):
-        return self.app.store.read(lambda tx: discover.due_now(tx, self.me, {self.app.name: self._wanted(tx.now)}))
+        return self.app.store.read(lambda tx: poll_sources.due_now(tx, self.me, {self.app.name: self._wanted(tx.now)}))
 
     def take(self):
-        return self.write(lambda tx: discover.take_due(tx, self.me, {self.app.name: self._wanted(tx.now)}))
+        return self.write(lambda tx: poll_sources.take_due(tx, self.me, {self.app.name: self._wanted(tx.now)}))
 
     def record(self, due, found, **more):
-        done = self.write(lambda tx: discover.record_found(tx, due, found, **more))
+        done = self.write(lambda tx: poll_sources.record_found(tx, due, found, **more))
         due.counts = done.counts
         return done
 
@@ -53,13 +53,13 @@ class Sources:
         parts = {label(part) for part in kept}
         after = ""
         while after is not None:
-            due.counts, after = self.write(lambda tx, after=after: discover.set_vanished(tx, due, parts, after))
+            due.counts, after = self.write(lambda tx, after=after: poll_sources.set_vanished(tx, due, parts, after))
         return due.counts.vanished
 
     def finish(self, due, error=None, memory=None, **more):
         def work(tx):
-            text = None if memory is None else discover.remembered(due, memory)
-            discover.finish_look(tx, due, text, every_minute(tx.now).next_at, due.counts, error, **more)
+            text = None if memory is None else poll_sources.remembered(due, memory)
+            poll_sources.finish_look(tx, due, text, every_minute(tx.now).next_at, due.counts, error, **more)
 
         self.write(work)
 
@@ -72,5 +72,5 @@ class Sources:
         return due.counts
 
     def row(self, name="s"):
-        [row] = [one for one in self.app.store.read(discover.sources) if one["source"] == name]
+        [row] = [one for one in self.app.store.read(poll_sources.sources) if one["source"] == name]
         return row

@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from holdfast.engine import changed_items, recount, selection, stale
+from holdfast.engine import changed_items, plan_and_reprocess, recount, selection
 from holdfast.engine.actions import act
 from holdfast.engine.delete import Delete
+from holdfast.engine.plan_and_reprocess import Accept, Reprocess
 from holdfast.engine.selection import Who
-from holdfast.engine.stale import Accept, Reprocess
 from holdfast.errors import LeaseLost
 from holdfast.store import Store, Transaction
 from holdfast.testing import ManualClock
@@ -43,12 +43,12 @@ STEPS = 40
 
 def walk(tx: Transaction, stage: str | None = None, *, every_item: bool = True) -> list[tuple[str, str, str, bool]]:
     """What is stale: key, stage, why, and whether it comes first."""
-    found, _, _ = stale.stretch(tx, "p", stage, None, True, every_item, 0)
+    found, _, _ = plan_and_reprocess.stretch(tx, "p", stage, None, True, every_item, 0)
     return [(one.key, one.stage.name, one.why, one.first) for one in found]
 
 
 def why(app: App, stage: str | None = None) -> str | None:
-    return app.store.read(lambda tx: stale.why_every_item(tx, "p", stage))
+    return app.store.read(lambda tx: plan_and_reprocess.why_every_item(tx, "p", stage))
 
 
 def recheck(app: App, most: int = 500) -> None:
@@ -159,12 +159,12 @@ class StaleMachine(RuleBasedStateMachine):
     def what_is_known_is_what_a_walk_finds(self) -> None:
         def look(tx: Transaction) -> None:
             for stage in (None, *self.shape):
-                reason = stale.why_every_item(tx, "p", stage)
+                reason = plan_and_reprocess.why_every_item(tx, "p", stage)
                 if reason is None:
                     assert walk(tx, stage, every_item=False) == walk(tx, stage)
                 else:
-                    assert reason in (stale.VERSION, stale.UNSURE)
-                    assert reason == stale.VERSION or tx.run("pipelines_to_recheck")
+                    assert reason in (plan_and_reprocess.VERSION, plan_and_reprocess.UNSURE)
+                    assert reason == plan_and_reprocess.VERSION or tx.run("pipelines_to_recheck")
 
         self.store.read(look)
 
@@ -306,7 +306,11 @@ def test_results_that_are_deleted_are_not_counted_any_more(finished):
 
 def test_a_version_that_does_not_stand_is_looked_for_in_every_item(finished):
     finished.pipeline(CHAIN, only={"b": {"version": "2"}})
-    assert (why(finished), why(finished, "a"), why(finished, "b")) == (stale.VERSION, None, stale.VERSION)
+    assert (why(finished), why(finished, "a"), why(finished, "b")) == (
+        plan_and_reprocess.VERSION,
+        None,
+        plan_and_reprocess.VERSION,
+    )
     act(finished.store, Reprocess("p"), Who())
     while leases := finished.claim(most=10):
         for lease in leases:
@@ -317,7 +321,7 @@ def test_a_version_that_does_not_stand_is_looked_for_in_every_item(finished):
 
 def test_a_stage_that_was_moved_is_looked_for_in_every_item_until_each_was_looked_at_once(finished):
     finished.pipeline({"a": [], "b": ["a"], "c": ["a"]})
-    assert why(finished) == stale.UNSURE
+    assert why(finished) == plan_and_reprocess.UNSURE
     recheck(finished, most=2)
     assert why(finished) is None
     assert finished.listed() == {"x", "y", "z"}
@@ -346,7 +350,7 @@ def test_a_shape_that_changes_while_items_are_looked_at_is_looked_at_anew(finish
     assert begun is not None
     finished.pipeline({"a": [], "c": ["a"], "b": ["c"]})
     finished.store.write(lambda tx: changed_items.recheck(tx, begun))
-    assert why(finished) == stale.UNSURE
+    assert why(finished) == plan_and_reprocess.UNSURE
 
 
 def test_a_worker_goes_on_where_it_stopped_and_begins_anew_for_another_shape(finished, monkeypatch):
@@ -362,7 +366,7 @@ def test_a_worker_goes_on_where_it_stopped_and_begins_anew_for_another_shape(fin
     assert why(finished) is None
     finished.pipeline({"a": [], "c": ["a"], "b": ["c"]})
     assert step(place)[1].item == place.item, "it began again, and has come as far"
-    assert why(finished) == stale.UNSURE
+    assert why(finished) == plan_and_reprocess.UNSURE
 
 
 def test_a_pipeline_that_is_new_is_known(app):
@@ -383,9 +387,11 @@ def forget_what_is_kept(app: App) -> None:
 def test_what_was_never_counted_is_not_wrong_and_is_counted_once(finished):
     finished.add([{"key": "x", "n": 2}])
     forget_what_is_kept(finished)
-    assert (why(finished), wrong(finished)) == (stale.UNSURE, [])
+    assert (why(finished), wrong(finished)) == (plan_and_reprocess.UNSURE, [])
     recheck(finished)
-    assert why(finished) == stale.UNSURE, "workers leave it alone: one of the version before may be at work"
+    assert why(finished) == plan_and_reprocess.UNSURE, (
+        "workers leave it alone: one of the version before may be at work"
+    )
     told = count_anew(finished)
     assert told == [
         *(f"p/{stage}, version '1': counted 0, there are 3" for stage in CHAIN),
@@ -400,7 +406,7 @@ def test_results_of_a_worker_that_does_not_count_versions_are_looked_for_in_ever
     finished.complete(finished.claim()[0])
     finished.execute("DELETE FROM holdfast_versions WHERE stage = 1 AND slot <> 0")
     finished.execute("INSERT INTO holdfast_versions (slot, stage, version, type, n) VALUES (0, 1, '1', '', 3)")
-    assert (why(finished), why(finished, "b")) == (stale.UNSURE, None)
+    assert (why(finished), why(finished, "b")) == (plan_and_reprocess.UNSURE, None)
     assert wrong(finished) == ["p/a, version '1': counted 3, there are 4"]
     count_anew(finished)
     assert (why(finished), wrong(finished)) == (None, [])
@@ -449,14 +455,14 @@ def test_of_two_who_count_anew_at_once_one_does(finished):
 
 
 def test_a_walk_is_told_with_its_reason_and_a_quick_answer_is_not(finished, monkeypatch):
-    monkeypatch.setattr(stale, "CHUNK", 2)
-    monkeypatch.setattr(stale, "few_items", lambda *_: None)
+    monkeypatch.setattr(plan_and_reprocess, "CHUNK", 2)
+    monkeypatch.setattr(plan_and_reprocess, "few_items", lambda *_: None)
     told: list[tuple[str, int]] = []
-    stale.plan(finished.store, "p", on_walk=lambda *said: told.append(said))
+    plan_and_reprocess.plan(finished.store, "p", on_walk=lambda *said: told.append(said))
     assert told == []
     finished.pipeline(CHAIN, version="2")
-    stale.plan(finished.store, "p", on_walk=lambda *said: told.append(said))
-    assert told == [(stale.VERSION, 2), (stale.VERSION, 3)]
+    plan_and_reprocess.plan(finished.store, "p", on_walk=lambda *said: told.append(said))
+    assert told == [(plan_and_reprocess.VERSION, 2), (plan_and_reprocess.VERSION, 3)]
 
 
 def test_an_attempt_that_began_before_its_stage_was_put_behind_another_is_listed(app):

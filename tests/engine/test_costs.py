@@ -17,11 +17,11 @@ from holdfast.engine import costs
 from holdfast.engine.complete import complete
 from holdfast.engine.costs import BY
 from holdfast.engine.fail import fail
-from holdfast.engine.finish import Cost, FinishedAttempt
+from holdfast.engine.finish_leases import Cost, FinishedAttempt
 from holdfast.engine.memos import MemoWrite, remember
 from holdfast.errors import UsageError
 from holdfast.model.money import micros
-from holdfast.model.paid import CallFacts
+from holdfast.model.paid_call import CallFacts
 from holdfast.model.states import State
 from holdfast.store import Transaction
 from tests.support.money import charged

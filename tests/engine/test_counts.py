@@ -9,8 +9,8 @@ import pytest
 from holdfast.clock import SECOND
 from holdfast.engine.actions import act
 from holdfast.engine.complete import complete
+from holdfast.engine.plan_and_reprocess import Accept
 from holdfast.engine.selection import Who
-from holdfast.engine.stale import Accept
 from holdfast.errors import LeaseLost
 from holdfast.model.duration_buckets import bucket, bucket_middle_us
 

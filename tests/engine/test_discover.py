@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine import discover
+from holdfast.engine import poll_sources
 from holdfast.errors import LeaseLost, UsageError
 from holdfast.model.found import LookCounts
 from tests.engine.discovering import HOUR, MINUTE, Sources, batch
@@ -43,8 +43,8 @@ def test_to_sync_again_changes_nothing(sources):
     sources.sync()
     assert sources.row() == before
     assert not sources.due()
-    assert sources.app.store.read(lambda tx: discover.is_synced(tx, "p", sources._wanted(tx.now)))
-    assert not sources.app.store.read(lambda tx: discover.is_synced(tx, "p", {}))
+    assert sources.app.store.read(lambda tx: poll_sources.is_synced(tx, "p", sources._wanted(tx.now)))
+    assert not sources.app.store.read(lambda tx: poll_sources.is_synced(tx, "p", {}))
 
 
 def test_a_source_that_is_gone_is_never_due_and_one_that_is_back_is_at_once(sources):
@@ -100,14 +100,14 @@ def test_a_person_may_ask_for_a_look_before_its_time(sources):
     sources.look("x")
 
     def call(names):
-        return sources.write(lambda tx: discover.call_sources(tx, "p", names))
+        return sources.write(lambda tx: poll_sources.call_sources(tx, "p", names))
 
     assert (call(None), call(["s"])) == (1, 0)
     assert sources.look("x").unchanged == 1
     with pytest.raises(UsageError, match="pipeline 'p' has no source 'y'; there are: s"):
         call(["y"])
     with pytest.raises(UsageError, match="no pipeline 'q'"):
-        sources.write(lambda tx: discover.call_sources(tx, "q"))
+        sources.write(lambda tx: poll_sources.call_sources(tx, "q"))
 
 
 # One worker at a time -------------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ def test_many_workers_that_come_at_once_make_one_look(sources):
 def test_the_look_of_a_dead_worker_is_taken_over_and_its_late_writes_change_nothing(sources):
     app = sources.app
     late = sources.take()
-    sources.record(late, batch("a", "b"), memory=discover.remembered(late, {"page": 2}))
+    sources.record(late, batch("a", "b"), memory=poll_sources.remembered(late, {"page": 2}))
     app.kill("w")
     heir = Sources(app, "heir")
     due = heir.take()
@@ -143,7 +143,7 @@ def test_the_look_of_a_dead_worker_is_taken_over_and_its_late_writes_change_noth
         lambda: sources.vanish(late),
         lambda: sources.finish(late),
         lambda: sources.finish(late, "it broke"),
-        lambda: sources.write(lambda tx: discover.hand_back(tx, late, None, late.counts)),
+        lambda: sources.write(lambda tx: poll_sources.hand_back(tx, late, None, late.counts)),
     ):
         with pytest.raises(LeaseLost, match=r"source 's' of pipeline 'p'.*nothing of this batch was saved"):
             attempt()
@@ -171,7 +171,7 @@ def test_a_worker_that_nobody_vouches_for_takes_nothing(sources):
 def test_a_look_that_is_handed_back_goes_on_with_whoever_comes_next(sources):
     due = sources.take()
     sources.record(due, batch("a"))
-    sources.write(lambda tx: discover.hand_back(tx, due, discover.remembered(due, {"page": 3}), due.counts))
+    sources.write(lambda tx: poll_sources.hand_back(tx, due, poll_sources.remembered(due, {"page": 3}), due.counts))
     other = Sources(sources.app, "other")
     again = other.take()
     assert (again.run, again.memory, again.counts.found) == (due.run, {"page": 3}, 1)

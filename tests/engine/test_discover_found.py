@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine import discover
-from holdfast.engine.discover import Wanted
+from holdfast.engine import poll_sources
+from holdfast.engine.poll_sources import Wanted
 from holdfast.engine.upsert import Looked, as_looked, look_up
 from holdfast.errors import UsageError, ValueRefused
 from holdfast.model.found import LookCounts, label
@@ -67,12 +67,12 @@ def test_what_a_merge_decided_stands_and_what_changed_since_comes_again(app, sou
     old = app.store.read(lambda tx: look_up(tx, "p", found))
     looked = {key: Looked(data, '{"n":5,"merged":true}') for key, data in old.items()}
     app.add([{"key": "b", "n": 2}])
-    done = sources.record(due, found, decide=as_looked(looked), memory=discover.remembered(due, {"page": 1}))
+    done = sources.record(due, found, decide=as_looked(looked), memory=poll_sources.remembered(due, {"page": 1}))
     assert [one.key for one in done.left] == ["b"]
     assert done.counts == LookCounts(found=2, new=1, changed=1)
     assert (app.data("a"), app.data("b")) == ({"n": 5, "merged": True}, {"n": 2})
     assert "page" not in app.query("SELECT memory FROM holdfast_sources")[0][0]
-    done = sources.record(due, done.left, memory=discover.remembered(due, {"page": 1}))
+    done = sources.record(due, done.left, memory=poll_sources.remembered(due, {"page": 1}))
     assert (done.left, done.counts) == ([], LookCounts(found=3, new=1, changed=2))
     assert "page" in app.query("SELECT memory FROM holdfast_sources")[0][0]
 
@@ -90,12 +90,12 @@ def test_what_is_not_seen_again_has_vanished_once_and_its_item_stays(app, source
 
 
 def test_vanished_items_are_set_aside_in_short_steps(app, sources, monkeypatch):
-    monkeypatch.setattr(discover, "STRETCH", 7)
+    monkeypatch.setattr(poll_sources, "STRETCH", 7)
     sources.look(*(f"k{n}" for n in range(50)))
     app.clock.advance(60)
     due = sources.take()
     sources.record(due, batch("k10", "k20"))
-    counts, after = sources.write(lambda tx: discover.set_vanished(tx, due, ()))
+    counts, after = sources.write(lambda tx: poll_sources.set_vanished(tx, due, ()))
     assert (counts.vanished, after) == (6, "k14")
     due.counts = counts
     assert sources.vanish(due) == 48
@@ -108,10 +108,10 @@ def test_what_stands_in_a_part_that_was_not_read_has_not_vanished(app, sources):
     app.clock.advance(60)
     due = sources.take()
     sources.record(due, batch("c", part="two"))
-    unseen = app.store.read(lambda tx: discover.unseen(tx, due, {label("one")}))
+    unseen = app.store.read(lambda tx: poll_sources.unseen(tx, due, {label("one")}))
     assert unseen == (2, 1)
     assert sources.vanish(due, kept=["one"]) == 1
-    assert app.store.read(lambda tx: discover.unseen(tx, due, ())) == (0, 2)
+    assert app.store.read(lambda tx: poll_sources.unseen(tx, due, ())) == (0, 2)
 
 
 def test_an_item_that_moves_to_another_part_is_unchanged(app, sources):
@@ -120,7 +120,7 @@ def test_an_item_that_moves_to_another_part_is_unchanged(app, sources):
     assert sources.look("a", part="two") == LookCounts(found=1, unchanged=1)
     app.clock.advance(60)
     due = sources.take()
-    assert app.store.read(lambda tx: discover.unseen(tx, due, {label("two")})) == (1, 0)
+    assert app.store.read(lambda tx: poll_sources.unseen(tx, due, {label("two")})) == (1, 0)
 
 
 # The end of a look ----------------------------------------------------------------------------------------------------
@@ -182,12 +182,12 @@ def test_what_a_source_remembers_is_json_of_a_bounded_size(sources):
     due = sources.take()
     for wrong in ({"a": {1}}, {"a": "x" * 5_000_000}, {"a": float("nan")}):
         with pytest.raises(ValueRefused):
-            discover.remembered(due, wrong)
+            poll_sources.remembered(due, wrong)
 
 
 def test_a_pipeline_that_is_not_there_is_said_so(app, sources):
     with pytest.raises(UsageError, match="no pipeline 'q'"):
-        sources.write(lambda tx: discover.sync_sources(tx, "q", {"s": Wanted("1", 0, NEVER)}))
+        sources.write(lambda tx: poll_sources.sync_sources(tx, "q", {"s": Wanted("1", 0, NEVER)}))
 
 
 def test_sources_of_two_pipelines_may_have_the_same_name(app, sources):
@@ -196,7 +196,7 @@ def test_sources_of_two_pipelines_may_have_the_same_name(app, sources):
     other = Sources(app, "other")
     other.sync()
     assert other.look("a", "b") == LookCounts(found=2, new=2)
-    assert [(one["pipeline"], one["counts"]["found"]) for one in app.store.read(discover.sources)] == [
+    assert [(one["pipeline"], one["counts"]["found"]) for one in app.store.read(poll_sources.sources)] == [
         ("p", 1),
         ("q", 2),
     ]

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.clock import SECOND
 from holdfast.engine.fail import fail
-from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.model.backoff import Backoff
 from holdfast.model.states import State
 

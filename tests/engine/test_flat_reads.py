@@ -15,17 +15,18 @@ from holdfast.engine import (
     alert_status,
     audit,
     costs,
-    discover,
     error_groups,
+    event_pages,
     events,
     gauges,
     limits,
     listed_items,
-    log_pages,
     pages,
-    reads,
+    plan_and_reprocess,
+    poll_sources,
     resolve,
-    stale,
+    show_item,
+    status,
 )
 from holdfast.engine.delete import Delete
 from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
@@ -60,7 +61,7 @@ def small_stretches(monkeypatch):
     monkeypatch.setattr(events, "STRETCH", 100)
     monkeypatch.setattr(events, "WIDE", 1000)
     monkeypatch.setattr(error_groups, "MOST_ITEMS", 50)
-    monkeypatch.setattr(log_pages, "SLICE", 100)
+    monkeypatch.setattr(event_pages, "SLICE", 100)
     monkeypatch.setattr(audit, "SLICE", 50)
     monkeypatch.setattr(listed_items, "LOOK", 40)
     monkeypatch.setattr(listed_items, "CHUNK", 20)
@@ -84,7 +85,7 @@ def crowd(app):
 def items(**given: Any) -> Question:
     asked = dict.fromkeys(("pipeline", "stage", "state", "key", "error")) | {"after": 0, "most": 10} | given
     state = asked.pop("state")
-    return lambda tx: reads.items(tx, **asked, states=() if state is None else (state,))
+    return lambda tx: pages.items(tx, **asked, states=() if state is None else (state,))
 
 
 def narrowed(
@@ -102,11 +103,11 @@ def narrowed(
 
 
 def log(**given: Any) -> Question:
-    return lambda tx: reads.events(tx, **{"most": 10} | given)
+    return lambda tx: events.events(tx, **{"most": 10} | given)
 
 
 def page_of_log(**given: Any) -> Question:
-    return lambda tx: log_pages.newest_events(tx, **{"most": 10} | given)
+    return lambda tx: event_pages.newest_events(tx, **{"most": 10} | given)
 
 
 def means(kind: type[RetryStages] | type[CancelStages], **which: Any) -> Question:
@@ -121,8 +122,8 @@ def counts(kind: type[RetryStages] | type[CancelStages] | type[Delete], **which:
 def what_is_stale(tx: Transaction) -> object:
     """As `plan` asks it where nothing has changed. A larger crowd has more items with a stage that was sent back: those are
     passed by."""
-    assert stale.why_every_item(tx, "p", None) is None
-    return stale.stretch(tx, "p", None, None, True, False, 10**12)
+    assert plan_and_reprocess.why_every_item(tx, "p", None) is None
+    return plan_and_reprocess.stretch(tx, "p", None, None, True, False, 10**12)
 
 
 def questions(crowd: Crowd) -> dict[str, Question]:
@@ -130,8 +131,8 @@ def questions(crowd: Crowd) -> dict[str, Question]:
     half = crowd.items // 40 * 20
     middle, somebody = crowd.number(half), crowd.key(half)
     asked: dict[str, Question] = {
-        "status": reads.status,
-        "workers": reads.workers,
+        "status": status.status,
+        "workers": status.workers,
         "limits": limits.limits,
         "gauges for monitoring": gauges.gauges,
         "what needs a worker": lambda tx: ask(
@@ -215,7 +216,7 @@ def questions(crowd: Crowd) -> dict[str, Question]:
         "audit": lambda tx: audit.audit(tx, most=10),
         "audit of nobody": lambda tx: audit.audit(tx, by="nobody", most=10),
         "alert status": lambda tx: alert_status.alert_status(tx, 10),
-        "sources": discover.sources,
+        "sources": poll_sources.sources,
         "what a retry of a key means": means(RetryStages, key=somebody),
         "what a retry of done work of a key means": means(RetryStages, key=somebody, states=frozenset({State.DONE})),
         "what a cancel of a key means": means(CancelStages, key=somebody),
@@ -240,7 +241,7 @@ def questions(crowd: Crowd) -> dict[str, Question]:
     asked["with an error"] = items(error="page", after=middle)
     for place, states in enumerate(TWENTY):
         key = crowd.key(half + place)
-        asked[f"show {states}"] = lambda tx, key=key: reads.show(tx, key, None)  # type: ignore[misc]
+        asked[f"show {states}"] = lambda tx, key=key: show_item.show(tx, key, None)  # type: ignore[misc]
         asked[f"why {states}"] = lambda tx, key=key: Why(tx, key, None).answer()  # type: ignore[misc]
         asked[f"memos {states}"] = lambda tx, key=key: resolve.memos(tx, key, None)  # type: ignore[misc]
     return asked
@@ -420,35 +421,35 @@ def test_a_preview_reads_no_statuses_and_nothing_twice(crowd, kind, monkeypatch)
 
 def test_a_plan_of_one_item_or_of_a_small_pipeline_does_not_look_at_the_others(crowd, monkeypatch):
     seen: list[int] = []
-    look = stale.read_pictures
+    look = plan_and_reprocess.read_pictures
     monkeypatch.setattr(
-        stale, "read_pictures", lambda tx, rows, stages: seen.append(len(rows)) or look(tx, rows, stages)
+        plan_and_reprocess, "read_pictures", lambda tx, rows, stages: seen.append(len(rows)) or look(tx, rows, stages)
     )
     crowd.grow(FEW)
     store = crowd.app.store
-    list(stale.find(store, "p", key=crowd.key(7)))
-    list(stale.find(store, "p", key=f"{crowd.key(70)[:-1]}*"))
-    list(stale.find(store, "q", stale_only=False))
+    list(plan_and_reprocess.find(store, "p", key=crowd.key(7)))
+    list(plan_and_reprocess.find(store, "p", key=f"{crowd.key(70)[:-1]}*"))
+    list(plan_and_reprocess.find(store, "q", stale_only=False))
     assert seen == [1, 10, 3]
     seen.clear()
-    list(stale.find(store, "p", stale_only=False))
+    list(plan_and_reprocess.find(store, "p", stale_only=False))
     assert seen == [500, 500]
 
 
 def test_a_plan_looks_at_what_has_changed_and_at_nothing_else(crowd, monkeypatch):
     seen: list[int] = []
-    look = stale.read_pictures
+    look = plan_and_reprocess.read_pictures
     monkeypatch.setattr(
-        stale, "read_pictures", lambda tx, rows, stages: seen.append(len(rows)) or look(tx, rows, stages)
+        plan_and_reprocess, "read_pictures", lambda tx, rows, stages: seen.append(len(rows)) or look(tx, rows, stages)
     )
     crowd.grow(FEW)
     app = crowd.app
     app.clear()
     [(listed,)] = app.query("SELECT COUNT(*) FROM holdfast_changed")
-    list(stale.find(app.store, "p"))
+    list(plan_and_reprocess.find(app.store, "p"))
     assert seen == [listed]
     app.execute("DELETE FROM holdfast_changed")
     seen.clear()
-    assert stale.plan(app.store, "p") == []
-    assert actions.act(app.store, stale.Reprocess("p"), Who()) == {}
+    assert plan_and_reprocess.plan(app.store, "p") == []
+    assert actions.act(app.store, plan_and_reprocess.Reprocess("p"), Who()) == {}
     assert seen == []

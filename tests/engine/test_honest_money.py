@@ -24,7 +24,7 @@ from holdfast.engine.claim import Lease
 from holdfast.engine.complete import complete
 from holdfast.engine.costs import costs
 from holdfast.engine.fail import fail
-from holdfast.engine.finish import Cost, FinishedAttempt
+from holdfast.engine.finish_leases import Cost, FinishedAttempt
 from holdfast.engine.forget import Forget, Restore
 from holdfast.engine.memos import MemoWrite, remember
 from holdfast.engine.prune import prune_items
@@ -32,7 +32,7 @@ from holdfast.engine.resolve import Decision, Resolve
 from holdfast.engine.selection import Which, Who
 from holdfast.errors import UsageError
 from holdfast.model.money import shares
-from holdfast.model.paid import CallFacts
+from holdfast.model.paid_call import CallFacts
 from holdfast.model.states import State
 from holdfast.store import Store, Transaction
 from holdfast.testing import ManualClock

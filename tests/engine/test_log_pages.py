@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from holdfast import UsageError
-from holdfast.engine import actions, alert_rules, alert_status, audit, log_pages, pause, request_look, tune
+from holdfast.engine import actions, alert_rules, alert_status, audit, event_pages, pause, request_look, tune
 from holdfast.engine.alert_rules import MOST_ATTEMPTS
-from holdfast.engine.discover import Wanted, sync_sources
+from holdfast.engine.poll_sources import Wanted, sync_sources
 from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
 from holdfast.engine.selection import Which, Who
 from holdfast.model.alert import AlertRule
@@ -37,7 +37,7 @@ def pages(app: App, **asked: Any) -> list[list[dict[str, Any]]]:
     """Every page of the log."""
     found, after = [], ""
     while True:
-        page = app.store.read(lambda tx, after=after: log_pages.newest_events(tx, after=after, **asked))
+        page = app.store.read(lambda tx, after=after: event_pages.newest_events(tx, after=after, **asked))
         found.append(page["events"])
         if page["cursor"] is None:
             return found
@@ -64,7 +64,7 @@ def test_pages_of_the_log_have_every_event_once_and_the_newest_first(books: App)
 def test_what_is_rare_comes_on_a_later_page_and_no_page_looks_through_everything(
     books: App, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(log_pages, "SLICE", 10)
+    monkeypatch.setattr(event_pages, "SLICE", 10)
     happen(books, "discovered", stage="extract")
     happen(books, "discovered", 35)
     for asked in ({"stage": "extract"}, {"stage": "extract", "event": "discovered"}):
@@ -91,7 +91,7 @@ def test_the_log_is_narrowed_by_item_stage_pipeline_and_time(books: App):
 )
 def test_a_page_that_cannot_be_is_refused(books: App, asked: dict[str, Any]):
     with pytest.raises(UsageError):
-        books.store.read(lambda tx: log_pages.newest_events(tx, most=1, **asked))
+        books.store.read(lambda tx: event_pages.newest_events(tx, most=1, **asked))
 
 
 # The audit ------------------------------------------------------------------------------------------------------------

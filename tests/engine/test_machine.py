@@ -31,14 +31,14 @@ from holdfast.engine.check import check
 from holdfast.engine.claim import Lease, claim, claim_at_once
 from holdfast.engine.complete import complete, must_be_alone
 from holdfast.engine.costs import costs
+from holdfast.engine.due_retries import promote
 from holdfast.engine.fail import fail
-from holdfast.engine.finish import Cost, FinishedAttempt
+from holdfast.engine.finish_leases import Cost, FinishedAttempt
 from holdfast.engine.fold_counts import fold
+from holdfast.engine.hand_back import release
 from holdfast.engine.layout import layout
 from holdfast.engine.memos import MemoWrite, remember
-from holdfast.engine.promote import promote
 from holdfast.engine.register import register
-from holdfast.engine.release import release
 from holdfast.engine.workers import Identity
 from holdfast.model import codec
 from holdfast.model.stage import PipelineSpec, StageSpec

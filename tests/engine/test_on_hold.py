@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine import reads
+from holdfast.engine import show_item
 from holdfast.engine.why import Why
 from holdfast.errors import LeaseLost
 from tests.support.harness import App
@@ -55,7 +55,7 @@ def test_an_attempt_that_comes_upon_a_call_in_doubt_puts_its_item_on_hold_and_co
     [lease] = app.claim("v")
     assert lease.attempt == 2
     app.hold_in_doubt(lease)
-    [held] = app.store.read(lambda tx: reads.show(tx, "one", None)["stages"])
+    [held] = app.store.read(lambda tx: show_item.show(tx, "one", None)["stages"])
     assert (held["state"], held["attempts"], held["error"]) == ("on_hold", 1, "a call may have been made")
     assert app.claim("v") == []
     assert app.history("one")[-1] == "held"

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from holdfast.engine import events as events_
-from holdfast.engine import pages, reads
+from holdfast.engine import pages, show_item
 from holdfast.errors import UsageError
 from holdfast.model.states import State
 from holdfast.schema import migrations
@@ -172,7 +172,7 @@ def fits(pattern: str | tuple[str, ...] | None, key: str) -> bool:
 def page(app: App, **given: Any) -> list[dict[str, Any]]:
     asked = dict.fromkeys(("pipeline", "stage", "state", "key", "error")) | {"after": 0, "most": 100} | given
     state = asked.pop("state")
-    return app.store.read(lambda tx: reads.items(tx, **asked, states=() if state is None else (state,)))
+    return app.store.read(lambda tx: pages.items(tx, **asked, states=() if state is None else (state,)))
 
 
 def part_of(cases: Iterable[T], number: int) -> list[T]:
@@ -306,7 +306,7 @@ def test_where_an_item_stands_is_what_the_view_says(app):
     live(app, rng)
     columns = ["state", "attempts", "started_at", "ended_at", "elapsed_us", "next_attempt_at", "error", "updated_at"]
     for key in KEYS:
-        told = app.store.read(lambda tx, key=key: reads.show(tx, key, "p"))
+        told = app.store.read(lambda tx, key=key: show_item.show(tx, key, "p"))
         for one in told["stages"]:
             seen = app.query(
                 f"SELECT {', '.join(columns)} FROM ({STAGES}) AS x WHERE x.key = :key AND x.stage = :stage",
@@ -350,5 +350,5 @@ def test_events_are_told_by_number_though_the_clock_was_set(app, ways, seed):
             and (after is None or row[0] > after)
         ]
         asked = {"event": event, "pipeline": pipeline, "item": item, "since": since, "after": after, "most": most}
-        told = app.store.read(lambda tx, asked=asked: reads.events(tx, **asked))
+        told = app.store.read(lambda tx, asked=asked: events_.events(tx, **asked))
         assert [one["id"] for one in told] == (wanted[-most:] if after is None else wanted[:most]), asked

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine import reads
+from holdfast.engine import status
 from holdfast.errors import UsageError
 from tests.support.limits import SECOND, Limited
 
@@ -18,7 +18,7 @@ def app(store, clock):
 
 
 def four_facts(app):
-    [pipeline] = [one for one in app.store.read(reads.status) if one["name"] == "p"]
+    [pipeline] = [one for one in app.store.read(status.status) if one["name"] == "p"]
     return {name: pipeline[name] for name in ("paused", "reason", "paused_until", "paused_at")}
 
 

@@ -15,7 +15,7 @@ from holdfast import Pipeline
 from holdfast.app import Holdfast
 from holdfast.engine import prune
 from holdfast.engine.complete import complete
-from holdfast.engine.finish import Cost, FollowOn
+from holdfast.engine.finish_leases import Cost, FollowOn
 from holdfast.engine.memos import MemoWrite, remember
 from holdfast.errors import UsageError
 from holdfast.worker import Settings

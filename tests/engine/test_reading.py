@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.app import Holdfast
 from holdfast.errors import DefinitionError
-from holdfast.model.reading import Reading
+from holdfast.model.declared_reads import Reading
 from holdfast.model.stage import StageSpec
 from tests.support.harness import App, handler
 

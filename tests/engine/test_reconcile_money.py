@@ -17,7 +17,7 @@ from holdfast.engine.delete import Delete
 from holdfast.engine.prune import prune_items
 from holdfast.engine.resolve import Resolve
 from holdfast.engine.selection import Which, Who
-from holdfast.model.paid import CallFacts
+from holdfast.model.paid_call import CallFacts
 from holdfast.store import Store
 from holdfast.testing import ManualClock
 from tests.support.limits import UNIT, Limited, statements

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine.release import release
+from holdfast.engine.hand_back import release
 
 
 def test_work_that_is_handed_back_waits_again_with_its_attempt_refunded(app):

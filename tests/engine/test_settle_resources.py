@@ -11,13 +11,13 @@ import pytest
 from holdfast import points
 from holdfast.engine.complete import complete
 from holdfast.engine.fail import fail
-from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.engine.pause import end_pauses
 from holdfast.engine.resource_state import lock_resources
 from holdfast.errors import LeaseLost, StoreConflict
 from holdfast.model.budget_day import next_day_at
 from holdfast.model.states import State
-from holdfast.store.write import Write
+from holdfast.store.commit_once import Write
 from tests.support.harness import connected
 from tests.support.limits import CENT, SECOND, Limited
 from tests.support.together import at_once, listening

@@ -12,9 +12,9 @@ import pytest
 
 from holdfast import Pipeline
 from holdfast.app import Holdfast
-from holdfast.engine import actions, stale
+from holdfast.engine import actions, plan_and_reprocess
 from holdfast.engine.complete import complete
-from holdfast.engine.finish import Cost
+from holdfast.engine.finish_leases import Cost
 from holdfast.engine.memos import MemoWrite, idempotency_key, remember
 from holdfast.engine.selection import Who
 from holdfast.errors import LeaseLost, UsageError
@@ -307,13 +307,13 @@ def test_what_is_left_out_uses_up_no_limit_and_the_choice_is_stored_with_the_act
 
 @pytest.mark.req("J7")
 def test_whoever_goes_on_with_the_action_keeps_to_the_choice(app, hold, monkeypatch):
-    monkeypatch.setattr(stale, "CHUNK", 2)
-    monkeypatch.setattr(stale, "few_items", lambda *_: None)
+    monkeypatch.setattr(plan_and_reprocess, "CHUNK", 2)
+    monkeypatch.setattr(plan_and_reprocess, "few_items", lambda *_: None)
     forked(app)
     app.add([f"k{n}" for n in range(6)])
     work(app, cost=lambda stage, key: "0.40" if stage == "analyse" and key in ("k1", "k4") else 0)
     forked(app, analyse={"version": "2"})
-    kind = stale.Reprocess("p", fast=True)
+    kind = plan_and_reprocess.Reprocess("p", fast=True)
     action = app.store.write(lambda tx: actions.begin(tx, kind, Who("ann", "")))
     assert action.is_open and action.counts == {"analyse": 1}
     assert hold.continue_action(action.id) == {"analyse": 4}

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast import Context, Holdfast, Item, Pipeline
-from holdfast.engine import stale
+from holdfast.engine import plan_and_reprocess
 from holdfast.engine.recount import check
 from tests.support.bench import Bench, Ran
 
@@ -80,7 +80,7 @@ def test_nothing_is_stale_and_no_item_is_read_while_the_type_is_the_same(run: Be
     app = run.app(deployed(Old))
     assert why(app) == {}
     assert walks(app) == []
-    assert app.store.read(lambda tx: stale.why_every_item(tx, "p", None)) is None
+    assert app.store.read(lambda tx: plan_and_reprocess.why_every_item(tx, "p", None)) is None
 
 
 def test_results_that_no_longer_fit_are_stale_by_type_and_those_that_fit_are_not(run: Bench, finished: Ran) -> None:
@@ -91,7 +91,10 @@ def test_results_that_no_longer_fit_are_stale_by_type_and_those_that_fit_are_not
 
 def test_why_every_item_is_read_is_said(run: Bench, finished: Ran) -> None:
     app = run.app(deployed(New))
-    assert app.store.read(lambda tx: stale.why_every_item(tx, "p", None, app._today)) == stale.TYPE
+    assert (
+        app.store.read(lambda tx: plan_and_reprocess.why_every_item(tx, "p", None, app._today))
+        == plan_and_reprocess.TYPE
+    )
 
 
 def test_a_type_that_old_values_fit_makes_nothing_stale(run: Bench, finished: Ran) -> None:

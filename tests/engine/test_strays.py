@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.clock import SECOND
-from holdfast.engine import reads, strays
+from holdfast.engine import events, show_item, status, stray_rows
 from holdfast.engine.check import check
 from holdfast.engine.on_hold import let_in
 from tests.support.harness import App
@@ -90,12 +90,12 @@ def test_what_waits_without_an_item_is_found_at_the_head_of_its_queue(app: App) 
     app.pipeline({"a": [], "b": []})
     app.add(["x"])
     a, b = app.stage("a").id, app.stage("b").id
-    assert app.store.read(lambda tx: strays.find_in_queues(tx, [a, b])) == []
+    assert app.store.read(lambda tx: stray_rows.find_in_queues(tx, [a, b])) == []
     put_waiting(app, NOWHERE, a)
-    assert app.store.read(lambda tx: strays.find_in_queues(tx, [a, b])) == [a]
-    app.store.write(lambda tx: strays.take_from_queues(tx, [a]))
+    assert app.store.read(lambda tx: stray_rows.find_in_queues(tx, [a, b])) == [a]
+    app.store.write(lambda tx: stray_rows.take_from_queues(tx, [a]))
     assert told(app) == [("waiting", f"there is no item {NOWHERE}")]
-    assert app.store.read(lambda tx: strays.find_in_queues(tx, [a, b])) == []
+    assert app.store.read(lambda tx: stray_rows.find_in_queues(tx, [a, b])) == []
     assert app.states("x") == {"a": "pending", "b": "pending"}
 
 
@@ -127,7 +127,7 @@ def test_a_layout_with_texts_that_are_no_json_is_read_without_them(app: App, tex
     app.execute("UPDATE holdfast_stages SET compatible = :text, formerly = :text, readings = :text", text=text)
     app.execute("UPDATE holdfast_pipelines SET guards = :text, tuned = :text, provenance = :text", text=text)
     app.store.cache.clear()
-    assert app.store.read(reads.status)[0]["stages"][0]["states"] == {"pending": 1}
+    assert app.store.read(status.status)[0]["stages"][0]["states"] == {"pending": 1}
     app.run_through()
     assert app.states("x") == {"a": "done", "b": "done"}
 
@@ -148,10 +148,10 @@ def test_whatever_cannot_be_read_is_shown_as_it_lies_there(app: App) -> None:
     app.execute("UPDATE holdfast_items SET data = '{broken'")
     app.execute("UPDATE holdfast_outcomes SET result = '[1,'")
     app.execute("UPDATE holdfast_events SET data = 'x'")
-    shown = app.store.read(lambda tx: reads.show(tx, "x", None))
+    shown = app.store.read(lambda tx: show_item.show(tx, "x", None))
     assert shown["data"] == {"cannot be read": "{broken"}
     assert shown["stages"][0]["result"] == {"cannot be read": "[1,"}
-    assert all(event["data"] == {} for event in app.store.read(lambda tx: reads.events(tx, most=10)))
+    assert all(event["data"] == {} for event in app.store.read(lambda tx: events.events(tx, most=10)))
 
 
 def test_db_check_finds_every_stray_and_a_repair_sets_aside_what_belongs_to_nothing(app: App) -> None:
@@ -165,12 +165,12 @@ def test_db_check_finds_every_stray_and_a_repair_sets_aside_what_belongs_to_noth
     app.execute("UPDATE holdfast_items SET data = 'x' WHERE key = 'y'")
     [(y,)] = app.query("SELECT id FROM holdfast_items WHERE key = 'y'")
     stray = f"waiting, item {NOWHERE}, stage {stage}: there is no item {NOWHERE}"
-    found = app.store.read(strays.find)
+    found = app.store.read(stray_rows.find)
     assert found == [stray, f"items {y}: its data cannot be read", f"outcomes {y - 1}: its result cannot be read"]
-    assert strays.repair(app.store, app.store) == [stray]
+    assert stray_rows.repair(app.store, app.store) == [stray]
     assert told(app) == [("waiting", f"there is no item {NOWHERE}")]
-    assert app.store.read(strays.find) == found[1:]
-    assert strays.repair(app.store, app.store) == []
+    assert app.store.read(stray_rows.find) == found[1:]
+    assert stray_rows.repair(app.store, app.store) == []
 
 
 def test_a_time_far_from_now_is_no_reason_to_fail(app: App) -> None:
@@ -179,14 +179,14 @@ def test_a_time_far_from_now_is_no_reason_to_fail(app: App) -> None:
     app.execute("UPDATE holdfast_waiting SET since = :far", far=2**62)
     app.execute("UPDATE holdfast_items SET created_at = :far, updated_at = -1", far=2**62)
     assert app.clock.now() // SECOND < 2**62
-    [stage] = app.store.read(reads.status)[0]["stages"]
+    [stage] = app.store.read(status.status)[0]["stages"]
     assert stage["pending_since"] == 2**62
     app.run_through()
     assert app.states("x") == {"a": "done"}
 
 
 def test_a_check_says_which_table_it_reads_and_how_far_it_is(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strays, "STRETCH", 2)
+    monkeypatch.setattr(stray_rows, "STRETCH", 2)
     app.pipeline({"a": []})
     app.add(["x", "y", "z"])
     told: list[tuple[str, int]] = []

@@ -14,7 +14,7 @@ from holdfast import Context, Holdfast, Item, Pipeline
 from holdfast.engine import fan_in, wait_cycles
 from holdfast.engine.check import check
 from holdfast.engine.complete import complete
-from holdfast.engine.finish import FollowOn
+from holdfast.engine.finish_leases import FollowOn
 from tests.support.bench import Bench
 from tests.support.harness import App, connected
 from tests.support.steps import Trouble, quick_store, wipe, write

@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast.cli import logs
-from holdfast.model.logs import logger, printable
+from holdfast.model.log_lines import logger, printable
 
 pytestmark = [pytest.mark.req("V12"), pytest.mark.fault(82)]
 
@@ -40,9 +40,9 @@ def test_what_we_log_is_a_line_without_secrets_in_anybodys_handler(plain: io.Str
 def test_every_logger_of_ours_is_such_a_one():
     package = Path(holdfast.__file__).parent
     for file in sorted(package.rglob("*.py")):
-        if file not in (package / "model/logs.py", package / "cli/logs.py"):
+        if file not in (package / "model/log_lines.py", package / "cli/logs.py"):
             found = re.findall(r"getLogger\(.*", file.read_text(encoding="utf-8"))
-            assert not found, f"{file}: take holdfast.model.logs.logger"
+            assert not found, f"{file}: take holdfast.model.log_lines.logger"
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from holdfast.errors import UsageError
 from holdfast.model import money
 from holdfast.model.money import micros, shares, spoken
-from holdfast.model.paid import CallFacts
+from holdfast.model.paid_call import CallFacts
 
 pytestmark = pytest.mark.req("J10")
 

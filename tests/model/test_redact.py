@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from holdfast.model import redact as redacting
 from holdfast.model.failure_cause import ERROR_LENGTH, describe, storable
-from holdfast.model.logs import CleanRecords
+from holdfast.model.log_lines import CleanRecords
 from holdfast.model.redact import (
     MASK,
     MOST_REMEMBERED,

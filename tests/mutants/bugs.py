@@ -13,10 +13,10 @@ from typing import Any
 from holdfast import Holdfast, points
 from holdfast.clock import SECOND
 from holdfast.engine import complete, ledger
-from holdfast.engine.finish import FinishedAttempt
-from holdfast.model import paid
+from holdfast.engine.finish_leases import FinishedAttempt
+from holdfast.model import paid_call
 from holdfast.model.budget_day import day_of
-from holdfast.model.paid import Paid, PaidCall
+from holdfast.model.paid_call import Paid, PaidCall
 from holdfast.model.states import State
 from holdfast.store import Transaction, Write, statements
 from holdfast.store.driver import Row
@@ -184,7 +184,7 @@ def leave_money_set_aside() -> None:
 
 def forget_what_rejected_answers_cost() -> None:
     """An answer that is rejected was not worth its money, and is not counted."""
-    paid.CHARGED = frozenset({Paid.DONE})
+    paid_call.CHARGED = frozenset({Paid.DONE})
 
 
 def forget_what_an_attempt_left_open() -> None:

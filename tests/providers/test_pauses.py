@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.model.outcome import RateLimited
 from holdfast.providers import verdict
-from holdfast.providers.pauses import retry_after, used_up_for
+from holdfast.providers.retry_after import retry_after, used_up_for
 
 pytestmark = pytest.mark.fault(63)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.paid import CallFacts
+from holdfast.model.paid_call import CallFacts
 from holdfast.providers.usage import Usage, usage
 from tests.support.clients import GROUP
 

@@ -17,7 +17,7 @@ from holdfast import ContentFiltered, InDoubt, NotSent
 from holdfast.model import codec
 from holdfast.providers import prepare
 from holdfast.providers.headers import listening
-from holdfast.providers.pauses import used_up_for
+from holdfast.providers.retry_after import used_up_for
 from holdfast.providers.streams import assemble, assemble_async
 from holdfast.providers.usage import usage
 from holdfast.providers.verdicts import is_free, verdict

@@ -10,7 +10,7 @@ AT_ONCE = """
 import socket, sys, threading
 from types import SimpleNamespace
 from holdfast.engine.claim import Lease
-from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.model.states import State
 from holdfast.runtime import child_messages as wire
 from holdfast.worker.isolated import StageConversation

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import Pipeline
 from holdfast.engine.claim import Lease
-from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.model.states import State
 from holdfast.runtime.call import CallOwner
 from holdfast.runtime.thread_pool import PATIENCE_SECONDS, SLOW_SECONDS, ThreadPool

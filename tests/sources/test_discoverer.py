@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from holdfast.engine import discover
+from holdfast.engine import poll_sources
 from holdfast.model.redact import forget_secrets, remember_secret
 from tests.sources import finding
 from tests.sources.finder import Finder, events, function
@@ -251,7 +251,7 @@ def test_a_memory_that_cannot_be_stored_is_said_so_and_the_item_is_not_lost(app,
 
 def test_how_long_a_server_asks_to_wait_is_respected(app, find, site):
     find(s={"feed": site.put("/busy", "", status=429, Retry_After="7200"), "allow_private": True, "every": "1m"})
-    [row] = app.store.read(discover.sources)
+    [row] = app.store.read(poll_sources.sources)
     assert row["due_at"] - app.clock.now() >= 7200 * 10**6
     assert find.again(7000) == 0
 

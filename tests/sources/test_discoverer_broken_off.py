@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from holdfast.engine import discover
+from holdfast.engine import poll_sources
 from holdfast.errors import StoreUnavailable
 from holdfast.model.found import Found
 from holdfast.sources.python_ import Python
@@ -66,7 +66,7 @@ def test_a_database_that_goes_away_in_the_middle_costs_nothing_but_time(app, fin
     broken.register()
     with pytest.raises(StoreUnavailable):
         broken.one_pass()
-    [row] = app.store.read(discover.sources)
+    [row] = app.store.read(poll_sources.sources)
     assert (row["looking"], row["failures"]) == (True, 0)
     assert broken.one_pass() == 1
     assert events(app) == [("s", {"found": 2, "new": 2})]
@@ -78,7 +78,9 @@ def test_a_worker_that_was_buried_over_its_look_goes_on_with_its_other_sources(a
         app.kill("w")
         heir = Finder(app, find.folder, "heir")
         find.heir = heir.discoverer_of(sources)
-        find.due = app.store.write(lambda tx: discover.take_due(tx, app.worker("heir").id, find.heir._wanted(tx.now)))
+        find.due = app.store.write(
+            lambda tx: poll_sources.take_due(tx, app.worker("heir").id, find.heir._wanted(tx.now))
+        )
         yield "b"
 
     monkeypatch.setattr(finding, "listed", listed)
@@ -124,14 +126,14 @@ def test_two_workers_share_the_sources_and_each_is_looked_at_once(app, find, tmp
 
 def test_a_batch_is_bounded_by_weight_as_well(app, find, monkeypatch):
     sizes = []
-    real = discover.record_found
+    real = poll_sources.record_found
 
     def record(tx, due, batch, **more):
         sizes.append(len(batch))
         return real(tx, due, batch, **more)
 
-    monkeypatch.setattr(discover, "record_found", record)
-    monkeypatch.setattr("holdfast.sources.discoverer.BATCH_BYTES", 1000)
+    monkeypatch.setattr(poll_sources, "record_found", record)
+    monkeypatch.setattr("holdfast.sources.run_look.BATCH_BYTES", 1000)
     monkeypatch.setattr(finding, "listed", lambda: [{"key": f"k{n}", "t": "x" * 300} for n in range(10)])
     find(s=function("listed"))
     assert sizes == [4, 4, 2]
@@ -156,22 +158,22 @@ def test_a_page_that_was_written_is_remembered_and_one_that_was_not_is_not(app, 
 
 def test_a_look_that_breaks_off_while_it_counts_what_has_vanished_counts_all_of_it_in_the_end(app, find, monkeypatch):
     """What the source remembers of a document it has read counts only once the look has ended."""
-    monkeypatch.setattr(discover, "STRETCH", 3)
+    monkeypatch.setattr(poll_sources, "STRETCH", 3)
     file = find.folder / "a.jsonl"
     given = {"jsonl": "a.jsonl", "every": "1h"}
     file.write_text("".join(f'"k{n}"\n' for n in range(10)))
     find(s=given)
     file.write_text('"k5"\n')
     os.utime(file, (0, 0))
-    real = discover.set_vanished
+    real = poll_sources.set_vanished
 
     def set_vanished(tx, **more):
         find.stop.set()
         return real(tx, **more)
 
-    monkeypatch.setattr(discover, "set_vanished", set_vanished)
+    monkeypatch.setattr(poll_sources, "set_vanished", set_vanished)
     find.again()
     assert events(app)[1:] == []
-    monkeypatch.setattr(discover, "set_vanished", real)
+    monkeypatch.setattr(poll_sources, "set_vanished", real)
     assert Finder(app, find.folder, "other")(s=given) == 1
     assert events(app)[-1] == ("s", {"found": 1, "unchanged": 1, "vanished": 9})

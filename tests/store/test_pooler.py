@@ -13,7 +13,7 @@ from holdfast.errors import StoreBroken, StoreConflict
 from holdfast.legacy.open_database import open_old
 from holdfast.model.stage import PipelineSpec, StageSpec
 from holdfast.store import open_store
-from holdfast.store.postgres_line import KEEP_FROM, Wire
+from holdfast.store.postgres_prepared import KEEP_FROM, Wire
 from holdfast.worker import Settings
 from tests.support.harness import App, connected, handler
 from tests.support.pooler import Pooler

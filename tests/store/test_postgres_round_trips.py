@@ -19,7 +19,7 @@ from holdfast.errors import StoreConflict, StoreUnavailable
 from holdfast.model.stage import PipelineSpec, StageSpec
 from holdfast.model.states import State
 from holdfast.store.driver import Mark
-from holdfast.store.postgres_line import KEEP_FROM, Wire
+from holdfast.store.postgres_prepared import KEEP_FROM, Wire
 from holdfast.store.store import new_identity
 from tests.support.harness import connected, handler
 from tests.support.waiting import wait_for

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.engine.claim import claim
-from holdfast.engine.promote import promote
+from holdfast.engine.due_retries import promote
 
 pytestmark = pytest.mark.req("J6")
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.engine import stale
+from holdfast.engine import plan_and_reprocess
 from holdfast.model.money import micros
 from holdfast.store import Store, open_store
 from tests.support.killed_main import killed
@@ -315,10 +315,10 @@ def test_two_versions_work_side_by_side_and_the_new_one_takes_over(
         assert booked(app, "item") == costs | {"later": price + REPORTED_MICROS}
         assert app.check() == []
         # What old workers did is in no count of versions: until a person counts anew, every item is looked at.
-        assert {why_every_item(app, name) for name in ("books", "pages")} == {stale.UNSURE}
+        assert {why_every_item(app, name) for name in ("books", "pages")} == {plan_and_reprocess.UNSURE}
         told = {name: app.plan(name) for name in ("books", "pages")}
         assert app.repair() != []
-        assert not {why_every_item(app, name) for name in ("books", "pages")} & {stale.UNSURE}
+        assert not {why_every_item(app, name) for name in ("books", "pages")} & {plan_and_reprocess.UNSURE}
         assert {name: app.plan(name) for name in ("books", "pages")} == told
         assert app.check() == app.repair() == []
     new.terminate()
@@ -347,7 +347,7 @@ def test_what_a_new_version_is_to_do_again_is_not_done_by_an_old_worker(store, u
 
 
 def why_every_item(app: Holdfast, pipeline: str) -> str | None:
-    return app.store.read(lambda tx: stale.why_every_item(tx, pipeline, None))
+    return app.store.read(lambda tx: plan_and_reprocess.why_every_item(tx, pipeline, None))
 
 
 def wait(fact: Callable[[], bool], *workers: WorkerProcess) -> None:

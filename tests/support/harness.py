@@ -28,15 +28,15 @@ from holdfast.engine.add import Merge
 from holdfast.engine.backfill import backfill
 from holdfast.engine.claim import Lease, claim, claim_at_once
 from holdfast.engine.complete import complete, must_be_alone
+from holdfast.engine.due_retries import Promoted, promote
 from holdfast.engine.fail import fail
-from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.engine.fold_counts import fold
+from holdfast.engine.hand_back import release
 from holdfast.engine.layout import layout
 from holdfast.engine.on_hold import hold, hold_in_doubt
-from holdfast.engine.promote import Promoted, promote
 from holdfast.engine.reap import Reaped
 from holdfast.engine.register import Registered, register
-from holdfast.engine.release import release
 from holdfast.engine.upsert import Added, at_once, upsert
 from holdfast.engine.workers import Identity
 from holdfast.errors import LeaseLost, UsageError

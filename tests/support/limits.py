@@ -20,15 +20,15 @@ from typing import Any
 
 from holdfast.clock import microseconds
 from holdfast.engine import claim_within_limits as claiming
+from holdfast.engine import events
 from holdfast.engine import limits as telling
 from holdfast.engine import pause as pausing
-from holdfast.engine import reads
 from holdfast.engine import tune as tuning
 from holdfast.engine.claim import Lease
 from holdfast.engine.claim_within_limits import Admitted, Weight
 from holdfast.engine.complete import complete
 from holdfast.engine.fail import fail
-from holdfast.engine.finish import Cost, FinishedAttempt
+from holdfast.engine.finish_leases import Cost, FinishedAttempt
 from holdfast.engine.memos import MemoWrite, remember
 from holdfast.engine.selection import Who
 from holdfast.engine.tune import Declared
@@ -221,7 +221,7 @@ class Limited(App):
     def told(self, event: str) -> list[dict[str, Any]]:
         """Events of one kind, with their columns."""
         given = {"event": event, "item": None, "pipeline": None, "since": None, "most": 1000}
-        return self.store.read(lambda tx: reads.events(tx, after=0, **given))
+        return self.store.read(lambda tx: events.events(tx, after=0, **given))
 
     def _remember(self, memo: MemoWrite) -> None:
         self.store.write(lambda tx: remember(tx, [memo]))

@@ -25,19 +25,19 @@ import psycopg
 
 from holdfast import points
 from holdfast.clock import SECOND
-from holdfast.engine import actions, reads, reap, retry_and_cancel, selection, workers
+from holdfast.engine import actions, reap, retry_and_cancel, selection, status, workers
 from holdfast.engine.add import add_items, read_items
 from holdfast.engine.backfill import backfill
 from holdfast.engine.check import check
 from holdfast.engine.claim import Lease, claim
 from holdfast.engine.complete import complete, must_be_alone
+from holdfast.engine.due_retries import promote
 from holdfast.engine.fail import fail
-from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.engine.fold_counts import fold
+from holdfast.engine.hand_back import release
 from holdfast.engine.layout import layout
-from holdfast.engine.promote import promote
 from holdfast.engine.register import register
-from holdfast.engine.release import release
 from holdfast.engine.workers import Identity
 from holdfast.errors import StoreConflict, StoreUnavailable
 from holdfast.model import codec
@@ -363,7 +363,7 @@ class Story:
         """Time passes; now and then somebody is held up for longer than a lease."""
         self.steps += 1
         if self.steps > MOST_STEPS:
-            raise AssertionError(f"not at an end after {MOST_STEPS} steps: {self.store.read(reads.status)}")
+            raise AssertionError(f"not at an end after {MOST_STEPS} steps: {self.store.read(status.status)}")
         self.clock.advance(self.rng.choice(self.paces))
         if self.idle >= 4:
             # All that is left is delayed, or held by the dead.

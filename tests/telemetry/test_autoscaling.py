@@ -16,8 +16,8 @@ from holdfast.clock import SECOND
 from holdfast.discovery import discovering
 from holdfast.engine import alert_rules
 from holdfast.engine.claim import claim
+from holdfast.engine.hand_back import release
 from holdfast.engine.layout import layout
-from holdfast.engine.release import release
 from holdfast.errors import UsageError
 from holdfast.model.alert import read_alerts
 from holdfast.schema import migrations

@@ -16,7 +16,7 @@ from holdfast.errors import UsageError
 from holdfast.telemetry.health import Health, HeartbeatFile
 from holdfast.telemetry.http_server import HttpServer, health_pages
 from holdfast.telemetry.metrics import Metrics
-from holdfast.telemetry.reports import SILENT_SECONDS, Fleet, Reporter
+from holdfast.telemetry.sum_of_processes import SILENT_SECONDS, Fleet, Reporter
 from holdfast.worker import health as health_of_worker
 from tests.cli.conftest import BOOKS, Commands
 from tests.support.bench import Bench

@@ -18,7 +18,7 @@ import pytest
 
 from holdfast import BatchContext, Context, Item, Pipeline, points
 from holdfast.program_file import load
-from holdfast.telemetry.logs import JsonLines
+from holdfast.telemetry.log_context import JsonLines
 from tests.docs.test_guides import ROOT, blocks
 from tests.support.bench import Bench
 

@@ -11,7 +11,7 @@ import pytest
 from holdfast import Holdfast, Permanent, Pipeline, RetryLater, Skip, points
 from holdfast.engine.claim import claim
 from holdfast.errors import StoreUnavailable
-from holdfast.model.paid import PaidCall
+from holdfast.model.paid_call import PaidCall
 from holdfast.telemetry.metrics import MOST_MODELS, OTHER, OUTCOMES, Metrics
 from holdfast.telemetry.metrics_counts import Counts
 from holdfast.telemetry.metrics_gauges import Sample

@@ -9,7 +9,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.answers.json_of import json_of
 from holdfast.errors import UsageError
-from holdfast.web.walks import Counting, OnStep, Walks
+from holdfast.web.long_questions import Counting, OnStep, Walks
 from tests.support.waiting import wait_for
 from tests.web.conftest import Web
 

@@ -11,12 +11,12 @@ import pytest
 from holdfast import Context, Holdfast, Item, Permanent, Pipeline
 from holdfast.answers.json_of import json_of
 from holdfast.engine import alert_rules
-from holdfast.engine.discover import Wanted, sync_sources
+from holdfast.engine.poll_sources import Wanted, sync_sources
 from holdfast.engine.workers import Identity, join
 from holdfast.model.alert import AlertRule
 from holdfast.store import open_store
 from holdfast.web import Access
-from holdfast.web.changing import CHANGES
+from holdfast.web.change_settings import CHANGES
 from tests.web.conftest import HOSTILE, Web
 from tests.web.test_dashboard_pages import lines
 

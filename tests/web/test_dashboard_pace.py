@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.answers.pace import rate
+from holdfast.answers.rate_and_eta import rate
 from holdfast.answers.status import Obstacle, PipelineStatus, StageStatus, Timings
 from holdfast.answers.throughput import StageThroughput, ThroughputPoint
 from holdfast.model.money import spoken as money

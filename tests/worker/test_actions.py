@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from holdfast import Context, Item, Pipeline
-from holdfast.engine import actions, forget, resolve, stale
+from holdfast.engine import actions, forget, plan_and_reprocess, resolve
 from holdfast.engine.forget import Forget
+from holdfast.engine.plan_and_reprocess import Accept, Reprocess
 from holdfast.engine.resolve import Resolve
 from holdfast.engine.selection import Which, Who
-from holdfast.engine.stale import Accept, Reprocess
 from holdfast.errors import UsageError
 from holdfast.model.money import micros
 from tests.support.bench import QUICK, Bench, Ran
@@ -27,9 +27,9 @@ ME = Who("me", "because")
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (forget, resolve, stale):
+    for module in (forget, plan_and_reprocess, resolve):
         monkeypatch.setattr(module, "CHUNK", 2)
-    monkeypatch.setattr(stale, "few_items", lambda *_: None)
+    monkeypatch.setattr(plan_and_reprocess, "few_items", lambda *_: None)
 
 
 def begun(ran: Ran, kind: actions.ActionKind) -> int:

@@ -22,7 +22,7 @@ from holdfast.engine.workers import Identity
 from holdfast.errors import DefinitionError, UsageError
 from holdfast.model.alert import AlertRule
 from holdfast.model.backoff import Backoff
-from holdfast.model.logs import CleanRecords
+from holdfast.model.log_lines import CleanRecords
 from holdfast.model.redact import forget_secrets
 from holdfast.program_file import load
 from holdfast.runtime import process_identity as machine

@@ -13,7 +13,7 @@ import pytest
 from holdfast import Context, DefinitionError, Item, Permanent, Pipeline, Skip
 from holdfast.engine.complete import complete
 from holdfast.engine.fail import fail
-from holdfast.engine.finish import FinishedAttempt, FollowOn
+from holdfast.engine.finish_leases import FinishedAttempt, FollowOn
 from holdfast.engine.prune import prune_items
 from holdfast.model.states import State
 from tests.support.bench import QUICK, Bench

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session, registry
 
 from holdfast import BatchContext, Context, Holdfast, Item, Permanent, Pipeline, RetryLater, Skip, UsageError, points
 from holdfast.engine.complete import complete
-from holdfast.engine.finish import AttemptEffect, FinishedAttempt
+from holdfast.engine.finish_leases import AttemptEffect, FinishedAttempt
 from holdfast.errors import LeaseLost, StoreBroken, StoreConflict, StoreUnavailable
 from tests.support.bench import QUICK, Bench
 from tests.support.harness import App

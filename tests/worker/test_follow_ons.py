@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from holdfast import Context, Holdfast, Item, Permanent, Pipeline, UsageError
 from holdfast.engine.complete import complete
-from holdfast.engine.finish import FinishedAttempt, FollowOn
+from holdfast.engine.finish_leases import FinishedAttempt, FollowOn
 from holdfast.errors import LeaseLost
 from holdfast.model import codec
 from holdfast.store.postgres_address import read_url

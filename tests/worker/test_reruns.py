@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from holdfast import Context, DefinitionError, Item, Pipeline
 from holdfast.engine import rerun_items
 from holdfast.engine.complete import complete
-from holdfast.engine.finish import FollowOn
+from holdfast.engine.finish_leases import FollowOn
 from holdfast.engine.pause import resume
 from holdfast.engine.prune import prune_items
 from holdfast.engine.selection import Who

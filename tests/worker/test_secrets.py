@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from holdfast import Context, Item, Permanent, Pipeline, RetryLater, Skip
 from holdfast.cli import commands
-from holdfast.model.logs import CleanRecords
+from holdfast.model.log_lines import CleanRecords
 from holdfast.model.redact import MASK, forget_secrets, remember_secret
 from tests.support.bench import QUICK, Bench, Ran
 from tests.support.mother import Piped

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Permanent, Pipeline, RunFailed
 from holdfast.answers import Summary
-from holdfast.engine import reads
+from holdfast.engine import status
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_failure_may_be_raised_with_the_summary(books: Pipeline, caplog: pytes
 
 
 def test_only_the_first_errors_are_looked_at(books: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reads, "LOOKED_AT", 2)
+    monkeypatch.setattr(status, "LOOKED_AT", 2)
     books.add([f"bad-{n}" for n in range(5)])
     [error] = books.run().errors
     assert (error.count, error.more) == (2, True)

@@ -12,7 +12,7 @@ from holdfast import Context, Holdfast, Item, Permanent, Pipeline, RetryLater, S
 from holdfast.answers import EventCount
 from holdfast.engine.complete import complete
 from holdfast.engine.fail import fail
-from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.errors import LeaseLost
 from holdfast.model.redact import forget_secrets, remember_secret
 from holdfast.model.user_event import MAX_BYTES, MOST_PER_ATTEMPT, UserEvent

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import Context, Item, Pipeline, RetryLater, points
 from holdfast.engine.claim import Lease
-from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.errors import StoreConflict
 from holdfast.model.states import State
 from holdfast.runtime.async_pool import IN_A_ROW

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 import sqlalchemy as sa
 
 from holdfast.adopt.connections import Open
+from holdfast.adopt.loop.batch_or_alone import ALONE
 from holdfast.adopt.loop.state import LoopState
 from holdfast.adopt.loop.transact import patiently, transact, transact_once
-from holdfast.adopt.loop.what_to_claim import ALONE
 from holdfast.adopt.rows.claim import ClaimTerms, claim_directly, claim_rows, claim_unguarded, queued_keys
 from holdfast.adopt.rows.dialects import Rows
 from holdfast.adopt.rows.outcome import error_text
@@ -24,7 +24,7 @@ from holdfast.adopt.rows.stale import fail_queued
 from holdfast.adopt.sqlalchemy_errors import kind_of
 from holdfast.adopt.table.held_row import Held
 from holdfast.adopt.table.tokens import instance_of
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.store.database_errors import ErrorKind
 
 log = logger("holdfast.adopt")

@@ -19,7 +19,7 @@ from holdfast.adopt.loop.state import LoopState
 from holdfast.adopt.rows.dialects import Rows
 from holdfast.adopt.rows.sql import has_attempts, key_in
 from holdfast.adopt.table.times import aware, utc
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 
 log = logger("holdfast.adopt")
 

@@ -15,16 +15,16 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from holdfast.adopt.loop.batch_or_alone import ClaimChoice
 from holdfast.adopt.loop.calls import HandlerPace, RowCall
+from holdfast.adopt.loop.child_processes import RowChild, RowConversation, prepare_fork
 from holdfast.adopt.loop.claiming import claiming
 from holdfast.adopt.loop.draining import Rest, resting
 from holdfast.adopt.loop.heartbeats import Heartbeats
-from holdfast.adopt.loop.isolated import RowChild, RowConversation, prepare_fork
 from holdfast.adopt.loop.saving import completed_at_once, handing_back, is_usual, saving
 from holdfast.adopt.loop.state import CHECK_SECONDS, LoopState
 from holdfast.adopt.loop.sync_or_async import Bell, Beside
 from holdfast.adopt.loop.upkeep import PIECES, UpkeepTimes, unless_stopping
-from holdfast.adopt.loop.what_to_claim import ClaimChoice
 from holdfast.adopt.rows.outcome import BROKEN_OFF
 from holdfast.adopt.rows.sql import has_last_attempts
 from holdfast.adopt.table.held_row import Held

@@ -17,7 +17,7 @@ from holdfast.adopt.rows.finish import complete_directly, finish, postpone, wher
 from holdfast.adopt.rows.outcome import COMPLETED, Outcome, error_text, outcome_of, pause_seconds
 from holdfast.adopt.table.held_row import Finished, Held
 from holdfast.model.backoff import Backoff
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 
 log = logger("holdfast.adopt")
 

@@ -13,11 +13,11 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement
 
 from holdfast.adopt.connections import Open, Place, is_async, makes_transactions, sync_engine_of
+from holdfast.adopt.loop.batch_or_alone import ALONE, BATCH
 from holdfast.adopt.loop.counters import Counters
 from holdfast.adopt.loop.job import Job
 from holdfast.adopt.loop.sync_or_async import sleep
 from holdfast.adopt.loop.transact import Effect, patiently, transact, transact_once
-from holdfast.adopt.loop.what_to_claim import ALONE, BATCH
 from holdfast.adopt.rows.claim import ClaimTerms, OrderBy, order_of
 from holdfast.adopt.rows.outcome import Retry, error_text, read_retry
 from holdfast.adopt.rows.prepared import DirectLine
@@ -29,7 +29,7 @@ from holdfast.errors import UsageError
 from holdfast.model import functions
 from holdfast.model.backoff import Backoff
 from holdfast.model.durations import Duration, seconds
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 
 log = logger("holdfast.adopt")
 

@@ -18,14 +18,14 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from holdfast.adopt.connections import Open
+from holdfast.adopt.loop.batch_or_alone import ALONE
 from holdfast.adopt.loop.state import LoopState
-from holdfast.adopt.loop.what_to_claim import ALONE
 from holdfast.adopt.rows.claim import queued_keys, waiting
 from holdfast.adopt.rows.dialects import Choice, Rows
 from holdfast.adopt.rows.sql import Key, has_attempts, has_last_attempts, key_in
 from holdfast.adopt.rows.stale import CHUNK, Requeued, fail_spent, requeue_stale
 from holdfast.adopt.sqlalchemy_errors import kind_of, passes
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.store.database_errors import ErrorKind
 
 log = logger("holdfast.adopt")

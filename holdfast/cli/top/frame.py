@@ -15,7 +15,7 @@ from holdfast.answers.status import PipelineStatus
 from holdfast.answers.text_tables import shortened, table, to_the_second
 from holdfast.cli.top.asking import Facts
 from holdfast.cli.top.view import Row, View
-from holdfast.model.logs import printable
+from holdfast.model.log_lines import printable
 from holdfast.model.money import spoken as money
 
 #: Columns that are shown even if they count nothing, and those that a narrow screen leaves out first.

@@ -7,9 +7,9 @@ from typing import Any
 
 from holdfast.answers.action import ActionDetails
 from holdfast.app import Holdfast
+from holdfast.web.bulk_verbs import CAN_UNDO, VERB_OF_KIND
 from holdfast.web.filters import Filter, Query
 from holdfast.web.page import Page
-from holdfast.web.verbs import CAN_UNDO, VERB_OF_KIND
 
 AFTER = Filter("after", default="", is_place=True)
 

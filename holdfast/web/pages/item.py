@@ -12,11 +12,11 @@ from holdfast.answers.why import Explanation
 from holdfast.app import Holdfast
 from holdfast.model.key_pattern import exactly
 from holdfast.model.states import PASSED, State
+from holdfast.web.bulk_verbs import VERBS
 from holdfast.web.differences import differences
 from holdfast.web.filters import Query
 from holdfast.web.page import Page
 from holdfast.web.values import OF_ITEM, blobs_in, value_link
-from holdfast.web.verbs import VERBS
 
 #: The newest entries that the page shows; the JSON has all of them.
 MOST_ENTRIES = 200

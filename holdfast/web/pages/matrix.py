@@ -10,8 +10,8 @@ from holdfast.answers.matrix import Matrix
 from holdfast.app import Holdfast
 from holdfast.model.states import State
 from holdfast.web.filters import PIPELINE, Query
+from holdfast.web.long_questions import Counting, OnStep
 from holdfast.web.page import Page
-from holdfast.web.walks import Counting, OnStep
 
 #: How many stretches there are at most, and how many cells: the page stays below 100 kB.
 MOST_STRETCHES, MOST_CELLS = 100, 500

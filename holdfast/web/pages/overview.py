@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from holdfast.answers.overview import COLUMNS, Overview, count_of, in_the_way
-from holdfast.answers.pace import StageRate, money_today, rates
+from holdfast.answers.rate_and_eta import StageRate, money_today, rates
 from holdfast.answers.status import StageStatus
 from holdfast.app import Holdfast
 from holdfast.model.states import State

@@ -11,8 +11,8 @@ from holdfast.app import Holdfast
 from holdfast.errors import UsageError
 from holdfast.web.filters import Query
 from holdfast.web.page import Page
-from holdfast.web.questions import GaveUp
 from holdfast.web.reprocessing import WHICH_RESULTS, forecast, pipelines_known, price
+from holdfast.web.shared_answers import GaveUp
 
 
 @dataclass(frozen=True)

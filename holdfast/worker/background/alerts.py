@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from holdfast.engine import alert_rules
 from holdfast.model.alert import AlertRule
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.model.redact import remember_secret
 from holdfast.runtime.services import MakeService, Service
 from holdfast.store import Store, Transaction

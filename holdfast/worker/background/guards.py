@@ -17,7 +17,7 @@ from typing import Any
 
 from holdfast.model.failure_cause import describe, storable
 from holdfast.model.guard_conditions import Guards
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.runtime.services import Service
 
 log = logger("holdfast.worker")

@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.engine import workers
 from holdfast.engine.workers import Identity
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.runtime.services import Service
 from holdfast.store import Store
 from holdfast.store.driver import NewsListener

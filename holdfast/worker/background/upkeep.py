@@ -11,11 +11,11 @@ from collections.abc import Callable, Container, Iterable
 from functools import partial
 from typing import TypeVar
 
-from holdfast.engine import actions, backfill, changed_items, fold_counts, promote, prune, reap, strays
+from holdfast.engine import actions, backfill, changed_items, due_retries, fold_counts, prune, reap, stray_rows
 from holdfast.engine.pause import end_pauses
 from holdfast.engine.selection import Who
 from holdfast.errors import StoreError
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.runtime.process_identity import is_alive
 from holdfast.runtime.services import Service
 from holdfast.store import Store, Transaction
@@ -103,8 +103,8 @@ class Promoter(Upkeep):
         self.due = min(self.due, time.monotonic() + delay_us / 1e6)
 
     def one_pass(self) -> bool:
-        now, done = self._write(lambda tx: (tx.now, promote.promote(tx)))
-        self._next(at_once=done.moved == promote.CHUNK)
+        now, done = self._write(lambda tx: (tx.now, due_retries.promote(tx)))
+        self._next(at_once=done.moved == due_retries.CHUNK)
         if done.next_due_at is not None:
             self.expect(max(0, done.next_due_at - now))
         return bool(done.moved)
@@ -177,8 +177,8 @@ class Auditor(Upkeep):
         if unknown:
             log.error("%d leases in the name of this worker are unknown to it and are released", len(unknown))
             self._write(lambda tx: tx.run("disown", leases=unknown))
-        if found := self._read(partial(strays.find_in_queues, stages=self._stages)):
-            self._write(lambda tx: strays.take_from_queues(tx, found))
+        if found := self._read(partial(stray_rows.find_in_queues, stages=self._stages)):
+            self._write(lambda tx: stray_rows.take_from_queues(tx, found))
         return False
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from holdfast.engine.claim import Lease, look_for_work, peek
 from holdfast.engine.claim_within_limits import Blocked, Weight
-from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.engine.layout import layout
 from holdfast.model import codec
 from holdfast.model.failure_cause import describe

@@ -18,12 +18,12 @@ from typing import Any, TypeVar
 from holdfast import points
 from holdfast.engine.claim import Lease
 from holdfast.engine.complete import must_be_alone
-from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.engine.memos import MemoWrite
-from holdfast.engine.reads import unfinished
+from holdfast.engine.status import unfinished
 from holdfast.errors import HoldfastError, StoreBroken, StoreConflict, StoreError, StoreUnavailable
 from holdfast.model.layout import Layout
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.model.states import State
 from holdfast.runtime.services import Scheduler
 from holdfast.store import AtOnce, Store, Transaction

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.model.states import State
 from holdfast.worker.call import StageCall
 

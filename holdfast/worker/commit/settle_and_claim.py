@@ -12,10 +12,10 @@ from holdfast.engine.claim import Lease, claim, claim_at_once
 from holdfast.engine.claim_within_limits import Blocked, claim_within_limits
 from holdfast.engine.complete import complete
 from holdfast.engine.fail import fail
-from holdfast.engine.finish import FinishedAttempt, count_saved
+from holdfast.engine.finish_leases import FinishedAttempt, count_saved
+from holdfast.engine.hand_back import release
 from holdfast.engine.layout import layout
 from holdfast.engine.on_hold import hold_in_doubt, let_in, refuse
-from holdfast.engine.release import release
 from holdfast.engine.resource_state import lock_resources
 from holdfast.model.layout import Layout
 from holdfast.model.states import FINISHED, State

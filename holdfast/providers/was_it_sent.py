@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from holdfast.providers.reply import library_of, lower, status_of
+from holdfast.providers.error_reply import library_of, lower, status_of
 
 #: Statuses of a gateway that gave up waiting: the provider may have continued, and charged.
 GAVE_UP = frozenset({408, 409, 424, 499, 502, 504, *range(520, 525), 598, 599})

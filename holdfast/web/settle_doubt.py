@@ -20,7 +20,7 @@ from holdfast.app import UNKNOWN, Holdfast
 from holdfast.errors import ValueRefused
 from holdfast.model import codec
 from holdfast.model.key_pattern import exactly
-from holdfast.web.acting import LONGEST_REASON, Acting, Face, posted, require
+from holdfast.web.bulk_actions import LONGEST_REASON, Acting, Face, posted, require
 from holdfast.web.filters import Filter, Query, WrongQuery, link, read_query
 from holdfast.web.security import visit
 from holdfast.web.values import OF_ITEM

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.telemetry.health import Health
 from holdfast.telemetry.metrics import Metrics
 from holdfast.telemetry.metrics_counts import SentCounts

@@ -24,11 +24,11 @@ from starlette.routing import Route
 from holdfast.app import Holdfast
 from holdfast.errors import HoldfastError
 from holdfast.model.key_pattern import exactly
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
+from holdfast.web.bulk_verbs import VERB_OF_KIND, VERBS, Verb, preview
 from holdfast.web.filters import Query, WrongQuery, read_query
-from holdfast.web.questions import Questions
 from holdfast.web.security import require_form_token, visit
-from holdfast.web.verbs import VERB_OF_KIND, VERBS, Verb, preview
+from holdfast.web.shared_answers import Questions
 
 log = logger("holdfast.web")
 

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from holdfast.engine import discover
+from holdfast.engine import poll_sources
 from holdfast.engine.add import Addition, Merge, typed_data
-from holdfast.engine.discover import DueSource, Wanted
+from holdfast.engine.poll_sources import DueSource, Wanted
 from holdfast.engine.register import learn_provenance
 from holdfast.engine.upsert import Decide, Looked, NewItem, as_looked, keys_for, look_up
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, UsageError, ValueRefused
@@ -21,7 +21,7 @@ from holdfast.model import codec
 from holdfast.model.durations import spoken
 from holdfast.model.failure_cause import storable
 from holdfast.model.found import Checked, Found, Kept, LookCounts, check, label
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.model.typed import ValueType
 from holdfast.model.urls import as_key
 from holdfast.sources.contract import LookedUp, LookEnded, Source, SourceFailed, ending, said
@@ -71,11 +71,13 @@ class Discoverer:
         """Register the sources of the pipelines. New and changed ones become due."""
 
         def is_synced(tx: Transaction) -> bool:
-            return all(discover.is_synced(tx, pipeline, wanted) for pipeline, wanted in self._wanted(tx.now).items())
+            return all(
+                poll_sources.is_synced(tx, pipeline, wanted) for pipeline, wanted in self._wanted(tx.now).items()
+            )
 
         def sync(tx: Transaction) -> None:
             for pipeline, wanted in self._wanted(tx.now).items():
-                discover.sync_sources(tx, pipeline, wanted)
+                poll_sources.sync_sources(tx, pipeline, wanted)
 
         if not self._read(is_synced):
             self._write(sync)
@@ -84,9 +86,9 @@ class Discoverer:
         """Look once at each source that is due and not being looked at; return the number of looks."""
         looked: set[int] = set()
         while any(self._sources.values()) and not self._stop.is_set():
-            if not self._read(lambda tx: discover.due_now(tx, self._worker, self._wanted(tx.now), but_not=looked)):
+            if not self._read(lambda tx: poll_sources.due_now(tx, self._worker, self._wanted(tx.now), but_not=looked)):
                 break
-            due = self._write(lambda tx: discover.take_due(tx, self._worker, self._wanted(tx.now), but_not=looked))
+            due = self._write(lambda tx: poll_sources.take_due(tx, self._worker, self._wanted(tx.now), but_not=looked))
             if due is None:
                 break
             looked.add(due.id)
@@ -124,7 +126,7 @@ class _Look:
         #: The source is exhausted. What it remembers from here on belongs to a complete look, and is saved with its end.
         self._through = False
         #: What is saved: the memory of the source, and the number of bad rows.
-        self._saved = discover.remembered(due, due.memory)
+        self._saved = poll_sources.remembered(due, due.memory)
         self._bad_saved = 0
         #: Kept with the items: the span of this look.
         self._traceparent: str | None = None
@@ -256,7 +258,7 @@ class _Look:
             bad = self._new_bad()
             done = self._owner._write(
                 partial(
-                    discover.record_found,
+                    poll_sources.record_found,
                     due=self._due,
                     batch=batch,
                     decide=decide,
@@ -286,7 +288,7 @@ class _Look:
         """Compute second marks where the first differs; outside any transaction."""
         if not any(one.content for one in batch):
             return batch
-        known = self._owner._read(partial(discover.known_marks, due=self._due, keys=[one.key for one in batch]))
+        known = self._owner._read(partial(poll_sources.known_marks, due=self._due, keys=[one.key for one in batch]))
         settled = []
         for one in batch:
             self._check()
@@ -299,8 +301,8 @@ class _Look:
     def _decided(self, batch: list[Checked]) -> tuple[list[Checked], Decide]:
         """Let the merge function decide about known items that have changed; outside any transaction."""
         if self._merge is None:
-            return batch, discover.newest
-        known = self._owner._read(partial(discover.known_marks, due=self._due, keys=[one.key for one in batch]))
+            return batch, poll_sources.newest
+        known = self._owner._read(partial(poll_sources.known_marks, due=self._due, keys=[one.key for one in batch]))
         to = Addition(self._due.pipeline, self._merge, type=self._type)
         items = {one.key: NewItem(one.key, one.data) for one in batch if not one.is_as(known.get(one.key))}
         there = self._owner._read(partial(look_up, pipeline=self._due.pipeline, items=list(items.values())))
@@ -317,11 +319,11 @@ class _Look:
     def _set_vanished(self) -> None:
         """Items that this look did not find have vanished, unless their part was not read because it is unchanged."""
         read, write, due = self._owner._read, self._owner._write, self._due
-        still, gone = read(partial(discover.unseen, due=due, kept=self._kept))
+        still, gone = read(partial(poll_sources.unseen, due=due, kept=self._kept))
         after: str | None = "" if gone else None
         while after is not None:
             self._check()
-            due.counts, after = write(partial(discover.set_vanished, due=due, kept=self._kept, after=after))
+            due.counts, after = write(partial(poll_sources.set_vanished, due=due, kept=self._kept, after=after))
         due.counts = due.counts + LookCounts(found=still, unchanged=still)
 
     # The end ----------------------------------------------------------------------------------------------------------
@@ -332,7 +334,7 @@ class _Look:
         example = self._source.bad_example if self._source else None
 
         def work(tx: Transaction) -> None:
-            discover.finish_look(
+            poll_sources.finish_look(
                 tx,
                 self._due,
                 memory,
@@ -347,7 +349,7 @@ class _Look:
 
     def _hand_back(self) -> None:
         memory = self._last_flush()
-        self._owner._write(partial(discover.hand_back, due=self._due, memory=memory, counts=self._due.counts))
+        self._owner._write(partial(poll_sources.hand_back, due=self._due, memory=memory, counts=self._due.counts))
         log.info("source %r of %r: the look continues later", self._due.name, self._due.pipeline)
 
     def _last_flush(self) -> str | None:
@@ -363,7 +365,7 @@ class _Look:
     def _new_memory(self) -> str | None:
         """The memory of the source, if it has changed since it was saved."""
         try:
-            memory = discover.remembered(self._due, self._memory)
+            memory = poll_sources.remembered(self._due, self._memory)
         except ValueRefused as refused:
             raise SourceFailed(f"what it remembers cannot be stored: {refused}") from None
         return memory if memory != self._saved else None

@@ -12,7 +12,7 @@ import time
 import weakref
 from typing import Protocol
 
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 
 log = logger("holdfast.store")
 

@@ -19,7 +19,7 @@ from holdfast.answers.text_tables import as_text
 from holdfast.app import Holdfast
 from holdfast.model import resource as limiting
 from holdfast.model.tuning import read_value
-from holdfast.web.acting import LONGEST_REASON, Acting, Face, posted, require
+from holdfast.web.bulk_actions import LONGEST_REASON, Acting, Face, posted, require
 from holdfast.web.filters import Filter, Query, WrongQuery, read_query
 from holdfast.web.security import visit
 

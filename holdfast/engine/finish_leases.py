@@ -18,11 +18,11 @@ from holdfast.engine import ledger
 from holdfast.engine.claim import NOTHING_YET, Lease
 from holdfast.engine.layout import layout, record
 from holdfast.model import codec
+from holdfast.model.declared_reads import tagged
 from holdfast.model.duration_buckets import bucket
 from holdfast.model.failure_cause import Cause
 from holdfast.model.layout import StageRow
-from holdfast.model.paid import NO_FACTS, CallFacts, Paid
-from holdfast.model.reading import tagged
+from holdfast.model.paid_call import NO_FACTS, CallFacts, Paid
 from holdfast.model.states import FINISHED, PASSED, WORDS, State
 from holdfast.model.user_event import UserEvent
 from holdfast.store import Transaction

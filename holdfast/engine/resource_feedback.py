@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from holdfast.engine import ledger
 from holdfast.engine.claim_within_limits import CALLS
-from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.engine.layout import layout, record
 from holdfast.engine.pause import pause
 from holdfast.engine.resource_state import BY_PERSON, Gate, lock_gates, save_gates

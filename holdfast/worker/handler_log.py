@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from holdfast.telemetry.logs import Attempt, about_attempt, prefix
+from holdfast.telemetry.log_context import Attempt, about_attempt, prefix
 
 
 class ItemLog(logging.LoggerAdapter[logging.Logger]):

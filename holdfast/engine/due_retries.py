@@ -6,7 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from holdfast.engine.clock_changes import follow_the_clock
-from holdfast.engine.strays import without_strays
+from holdfast.engine.stray_rows import without_strays
 from holdfast.model.states import State
 from holdfast.store import Transaction
 

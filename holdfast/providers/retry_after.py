@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.errors import UsageError
 from holdfast.model.durations import LONGEST_SECONDS, seconds
-from holdfast.providers.reply import Reply, lower
+from holdfast.providers.error_reply import Reply, lower
 
 #: A larger number of seconds counts from 1970.
 _AN_INSTANT = 1e9

@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.engine.layout import layout
 from holdfast.model import codec
-from holdfast.model.logs import logger
+from holdfast.model.log_lines import logger
 from holdfast.store import Store, Transaction
 
 log = logger("holdfast.store")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.finish import FinishedAttempt
+from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.worker.attempt_spans import AttemptSpans, TracedCommitter, TracedConversation, TracedRunner
 from holdfast.worker.call import StageCall
 from holdfast.worker.commit.committer import Committer

@@ -9,8 +9,8 @@ import click
 
 from holdfast.app import Approve
 from holdfast.cli.output import printable
+from holdfast.model.definition_changes import Changes
 from holdfast.model.money import spoken
-from holdfast.model.pipeline_changes import Changes
 
 
 def approval(*, yes: bool, may_ask: bool = True) -> Approve:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from holdfast.errors import BadRequest, ContentFiltered, InDoubt, InputTooLong, NotSent
 from holdfast.model.outcome import CredentialRefused, OutOfCredit, Overloaded, RateLimited
-from holdfast.providers.reply import Reply
-from holdfast.providers.sending import GAVE_UP
+from holdfast.providers.error_reply import Reply
+from holdfast.providers.was_it_sent import GAVE_UP
 
 Verdict = (
     RateLimited

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from holdfast.engine.claim import Lease
-from holdfast.engine.finish import HANDED_BACK, FinishedAttempt, end_leases
+from holdfast.engine.finish_leases import HANDED_BACK, FinishedAttempt, end_leases
 from holdfast.engine.layout import layout
-from holdfast.engine.settle_resources import settle
+from holdfast.engine.resource_feedback import settle
 from holdfast.model.states import State
 from holdfast.store import Transaction
 

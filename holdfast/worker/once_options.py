@@ -11,7 +11,7 @@ from holdfast.model import codec
 from holdfast.model.functions import is_async
 from holdfast.model.money import Amount, micros
 from holdfast.model.names import there_are
-from holdfast.model.paid import NO_FACTS, CallFacts
+from holdfast.model.paid_call import NO_FACTS, CallFacts
 
 Price = Amount | Callable[[Any], Amount]
 OnDoubt = Literal["retry", "hold"] | Callable[..., Any]

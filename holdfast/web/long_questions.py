@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.app import Holdfast
 from holdfast.errors import HoldfastError
-from holdfast.web.questions import Answered
+from holdfast.web.shared_answers import Answered
 
 #: Called between two pieces, with the share that is read.
 OnStep = Callable[[float], None]

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.model.logs import printable
+from holdfast.model.log_lines import printable
 from holdfast.model.redact import redact
 from holdfast.telemetry.attributes import Attributes
 

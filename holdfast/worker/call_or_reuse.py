@@ -14,7 +14,7 @@ from holdfast.model import codec
 from holdfast.model.failure_cause import storable
 from holdfast.model.money import spoken
 from holdfast.model.stage import StageSpec
-from holdfast.worker.sub_step_terms import Terms, name_of
+from holdfast.worker.once_options import Terms, name_of
 
 
 @dataclass(slots=True, eq=False)

@@ -199,9 +199,9 @@ async def posted(request: Request) -> list[tuple[str, str]]:
 
 
 def _typed(form: dict[str, str]) -> bool:
-    """Whether the number of the preview was typed, with or without its commas."""
+    """Whether the number of the preview was typed, with or without its commas. A preview that found nothing shows none."""
     typed = form.get("typed", "").strip().replace(",", "")
-    return typed != "" and typed == form.get("count")
+    return typed not in ("", "0") and typed == form.get("count")
 
 
 def narrowed(filters: list[tuple[str, str]], rows: list[str], verb: Verb) -> list[tuple[str, str]]:

@@ -49,6 +49,17 @@ def test_a_preview_that_has_not_searched_everything_says_so_and_can_be_confirmed
     assert acts(shelf)[0][3]["done"] > 1
 
 
+def test_what_cannot_be_undone_is_not_done_after_a_preview_that_found_nothing(
+    web: Web, shelf: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(pages, "SEARCHED", 1)
+    found = web.get("/act/delete?state=failed&error=bad-2+has").text
+    assert "needs a preview with something in it" in found and 'class="confirm"' not in found
+    form = {**web.form("/act/retry?state=failed"), "state": "failed", "error": "bad-2 has", "count": "0", "typed": "0"}
+    assert web.post("/act/delete", form).status_code == 400
+    assert acts(shelf) == []
+
+
 def test_a_confirmed_preview_is_an_action_under_the_persons_name(web: Web, shelf: str):
     form = web.form("/act/retry?state=failed")
     moved = web.post("/act/retry", {**form, "reason": "pages were found"})

@@ -64,15 +64,20 @@ def test_the_other_of_a_pair():
     note("pair")
 """
 
+pytestmark = pytest.mark.together("side by side")
+
 
 class Ran(NamedTuple):
     code: int
+    #: What each test noted: its name and its process.
+    noted: list[str]
     stdout: str
     stderr: str
 
 
-@pytest.fixture
-def ran(tmp_path: Path) -> Ran:
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    tmp_path = tmp_path_factory.mktemp("side by side")
     (tmp_path / "test_them.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = together(name): in one process\n")
     command = [sys.executable, "-m", "pytest", "-p", "tests.support.side_by_side", "--processes", "2", "-rs"]
@@ -86,16 +91,21 @@ def ran(tmp_path: Path) -> Ran:
             timeout=120,
             check=False,
         ).returncode
-    return Ran(code, (tmp_path / "stdout").read_text(), (tmp_path / "stderr").read_text())
+    return Ran(
+        code,
+        (tmp_path / "ran").read_text().splitlines(),
+        (tmp_path / "stdout").read_text(),
+        (tmp_path / "stderr").read_text(),
+    )
 
 
-def test_every_test_runs_and_a_process_that_dies_fails_its_own_test_alone(ran: Ran, tmp_path: Path):
+def test_every_test_runs_and_a_process_that_dies_fails_its_own_test_alone(ran: Ran):
     assert "3 failed, 8 passed, 1 skipped" in ran.stdout
     assert "the process that ran this test ended with signal SIGKILL" in ran.stdout
     assert "the process that ran this test ended with exit code 7" in ran.stdout
     assert "FAILED so far: test_them.py::test_that_fails" in ran.stderr
     assert ran.code == 1
-    assert (tmp_path / "ran").read_text().count("killer") == 2
+    assert len([line for line in ran.noted if line.startswith("killer")]) == 2
 
 
 def test_what_a_test_printed_is_shown_if_it_fails_and_reasons_of_skips_are_told(
@@ -105,8 +115,7 @@ def test_what_a_test_printed_is_shown_if_it_fails_and_reasons_of_skips_are_told(
     assert "for a reason" in ran.stdout
 
 
-def test_tests_that_belong_together_run_in_one_process(ran: Ran, tmp_path: Path):
-    lines = (tmp_path / "ran").read_text().splitlines()
-    pair = [line for line in lines if line.startswith("pair")]
+def test_tests_that_belong_together_run_in_one_process(ran: Ran):
+    pair = [line for line in ran.noted if line.startswith("pair")]
     assert len(pair) == 2 and len(set(pair)) == 1
-    assert len({line.split()[1] for line in lines}) >= 2
+    assert len({line.split()[1] for line in ran.noted}) >= 2

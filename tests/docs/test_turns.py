@@ -34,10 +34,7 @@ ITEMS = [
     *(one for name in turns.WHOLE for param in "xyz" for one in on_both(f"{name}::test_b", param)),
     *(one for name in turns.SELDOM for letter in "abcd" for one in on_both(f"{name}{letter}")),
     *(one for name in turns.BY_FILE for letter in "ab" for one in on_both(f"{name}{letter}.py::test_e")),
-    *(one for name in turns.HALVED for param in "xyz" for one in on_both(f"{name}test_it.py::test_c", param)),
-    *(one for name in turns.HALVED for one in on_both(f"{name}test_it.py::test_d")),
     *(one for name in turns.THINNED for param in "vwxyz" for one in on_both(f"{name}test_it.py::test_f", param)),
-    *(one for param in "xy" for one in on_both("tests/worker/test_it.py::test_g", param)),
     *on_both("tests/engine/test_claim.py::test_always"),
     Test("tests/model/test_money.py::test_without_a_database"),
 ]
@@ -66,14 +63,6 @@ def test_some_parameter_of_every_test_is_run_every_day(day: int, monkeypatch: py
         one.nodeid.partition("[")[0] for one in ITEMS if not one.nodeid.startswith((*turns.SELDOM, *turns.BY_FILE))
     }
     assert {name.partition("[")[0] for name in ran(day, monkeypatch)} >= tests
-
-
-@pytest.mark.parametrize("day", range(DAYS))
-def test_both_parameters_of_a_test_of_workers_are_run_every_day_if_it_has_no_more(
-    day: int, monkeypatch: pytest.MonkeyPatch
-):
-    names = {name for name in ran(day, monkeypatch) if "::test_g" in name}
-    assert sorted(name.rstrip("]").rpartition("-")[2] for name in names) == ["x", "y"]
 
 
 def test_what_takes_no_turns_is_run_every_day(monkeypatch: pytest.MonkeyPatch):

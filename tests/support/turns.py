@@ -1,10 +1,9 @@
 """Slow tests take turns: in a usual run each is run on one of the two databases, on the other one the next day.
 
-Half an hour of real processes and real kills on both databases is for `make testall`. So is every parameter of tests with
-long lists, on both: of such a test, every other parameter is run on the one database and the rest on the other. A few tests
-are run every other day, and so is each file of tests of the examples and of the crash test, and each parameter of tests that
-kill, of tests with wrong engines, and of tests of workers and of providers' errors with long lists.
-All other tests run on both, always.
+`make test` has to end within minutes, and `make testall` runs everything. Tests of the engine, of statements and of values run
+every day. Tests with processes, workers, browsers, whole programs or long lists of parameters take turns: one half of them is
+run on one day, the other half on the next, each on one of the two databases; within four days all have run on both. Who
+names a file, a test or a word runs all of it.
 """
 
 from __future__ import annotations
@@ -57,19 +56,30 @@ WHOLE = (
     "tests/sources/",
     "tests/store/",
 )
-#: Long tests of what other tests prove, too: one half of them on one day, the other half on the next.
+#: One half of these tests is run on one day, the other half on the next.
 SELDOM = (
-    "tests/crash/test_paid_calls.py::test_many_kills_at_random_points_",
-    "tests/crash/test_pooler.py::test_a_part_of_the_tests_",
-    "tests/crash/test_postgres_server.py::test_two_workers_share_the_work_",
-    "tests/crash/test_process_claim.py::test_eight_processes_",
+    "tests/adopt/",
+    "tests/cli/",
+    "tests/crash/",
     "tests/docs/test_benchmarks.py::test_the_benchmark_measures_",
     "tests/docs/test_benchmarks.py::test_where_the_time_",
+    "tests/docs/test_blocks.py::test_the_tests_of_the_guide_",
+    "tests/docs/test_crash_tests_guide.py::test_",
     "tests/docs/test_example_readmes.py::test_",
+    "tests/docs/test_half_an_hour.py::test_",
+    "tests/docs/test_model_providers_guide.py::test_",
+    "tests/docs/test_readme.py::test_",
+    "tests/docs/test_site.py::test_",
+    "tests/docs/test_typed_program.py::test_",
     "tests/docs/test_wheel.py::test_the_wheel_and_what_it_asks_for_",
     "tests/examples/test_demos.py::test_the_demo_",
+    "tests/mutants/",
+    "tests/notebook/",
     "tests/store/test_older_server.py::test_migrations_",
     "tests/store/test_upgrade_beside_old_worker.py::test_",
+    "tests/telemetry/",
+    "tests/web/",
+    "tests/worker/",
 )
 #: Long files: one half of them on one day, the other half on the next.
 BY_FILE = (
@@ -79,10 +89,8 @@ BY_FILE = (
     "tests/examples/test_f",
     "tests/examples/test_newsroom",
 )
-#: Tests of which one half of the parameters is run on one day, the other half on the next.
-HALVED = ("tests/crash/", "tests/mutants/")
-#: The same where there is a long list of them.
-THINNED = ("tests/providers/test_with_real_clients.py::test_an_error_means_", "tests/worker/")
+#: Tests of which one half of the parameters is run on one day, the other half on the next, where there is a long list of them.
+THINNED = ("tests/providers/test_with_real_clients.py::test_an_error_means_",)
 DATABASES = ("sqlite", "postgres")
 VARIABLE = "HOLDFAST_TURN"
 
@@ -147,12 +155,10 @@ def _days(items: Sequence[pytest.Item]) -> dict[str, int]:
             tests[same] = None
         elif item.nodeid.startswith(BY_FILE):
             by_file[same] = files.setdefault(item.nodeid.partition("::")[0], len(files))
-        elif item.nodeid.startswith(HALVED + THINNED):
+        elif item.nodeid.startswith(THINNED):
             parameters[test][same] = None
     lists = [list(tests)]
-    for test, one in parameters.items():
-        if len(one) >= (2 if test.startswith(HALVED) else LONG_LIST):
-            lists.append(list(one))
+    lists += [list(one) for one in parameters.values() if len(one) >= LONG_LIST]
     return by_file | {same: number for one in lists for number, same in enumerate(one)}
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.errors import StoreConflict, StoreUnavailable
 from holdfast.model.states import State
-from holdfast.store import write as write_module
+from holdfast.store import commit_once
 from tests.support.harness import connected
 from tests.support.together import at_once, meeting_at
 
@@ -208,7 +208,7 @@ def test_a_write_that_lost_a_race_is_run_again_and_counts_once(app):
 
 
 def test_a_write_that_loses_every_race_says_so_in_the_end(app, monkeypatch):
-    monkeypatch.setattr(write_module, "CONFLICT_TRIES", 3)
+    monkeypatch.setattr(commit_once, "CONFLICT_TRIES", 3)
     tries = []
 
     def work(tx):

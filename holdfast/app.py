@@ -63,10 +63,11 @@ from holdfast.engine import (
     status,
     stray_rows,
 )
+from holdfast.engine import change_limits as tuning
 from holdfast.engine import pause as pausing
-from holdfast.engine import tune as tuning
 from holdfast.engine.actions import ActionCounts, ActionKind
 from holdfast.engine.add import CHUNK, Adder, Addition, Merge, Written, add_within, overwrite
+from holdfast.engine.change_limits import Declared, declare, defined_resources, is_declared
 from holdfast.engine.check import check
 from holdfast.engine.delete import Delete
 from holdfast.engine.events import record_user_event
@@ -82,7 +83,6 @@ from holdfast.engine.request_look import request_look
 from holdfast.engine.resolve import Resolve
 from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
 from holdfast.engine.selection import Which, Who, means_all_on_hold, stages_of
-from holdfast.engine.tune import Declared, declare, defined_resources, is_declared
 from holdfast.engine.upsert import Added, keys_for
 from holdfast.engine.why import Why
 from holdfast.errors import AlreadyRunning, RunFailed, StoreBroken, UsageError

@@ -10,7 +10,7 @@ from pathlib import Path
 from holdfast import jobfile
 from holdfast.app import Holdfast
 from holdfast.discovery import discovering
-from holdfast.engine.tune import Declared, declare
+from holdfast.engine.change_limits import Declared, declare
 from holdfast.jobfile import Broken, JobDefinition, JobFileWatch, Reloaded
 from holdfast.model.alert import AlertRule
 from holdfast.model.log_lines import logger

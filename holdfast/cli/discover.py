@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli import SOME_FAILED, options
+from holdfast.cli import options
+from holdfast.cli.exit_codes import SOME_FAILED
 from holdfast.cli.output import print_answer
 from holdfast.discovery import discover_now
 from holdfast.errors import UsageError

@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from holdfast.app import Holdfast
-from holdfast.cli import SOME_FAILED, options
+from holdfast.cli import options
+from holdfast.cli.exit_codes import SOME_FAILED
 from holdfast.cli.output import as_json as in_json
 from holdfast.cli.progress_line import ProgressLine
 from holdfast.errors import UsageError

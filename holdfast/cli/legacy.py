@@ -21,9 +21,9 @@ from holdfast.legacy import importing
 from holdfast.legacy.mapping import Mapped, MappedByFunction
 from holdfast.legacy.old_database import OldDatabase
 from holdfast.legacy.open_database import open_old
-from holdfast.legacy.read_item import KINDS
 from holdfast.legacy.report import EXAMPLES, ImportReport
 from holdfast.legacy.shapes import SHAPES
+from holdfast.legacy.stages_of_old_item import KINDS
 from holdfast.model.money import spoken
 from holdfast.model.stage import PipelineSpec
 from holdfast.model.states import State

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import SOME_FAILED, SOME_LEFT, options
+from holdfast.cli import options
+from holdfast.cli.exit_codes import SOME_FAILED, SOME_LEFT
 from holdfast.errors import DefinitionError, StoreBroken, StoreUnavailable
 from holdfast.program_file import all_of, load_module
 

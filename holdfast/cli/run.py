@@ -12,8 +12,9 @@ import click
 
 from holdfast.answers.run_summary import Summary
 from holdfast.app import Holdfast
-from holdfast.cli import SOME_FAILED, options
+from holdfast.cli import options
 from holdfast.cli.confirm_changes import approval
+from holdfast.cli.exit_codes import SOME_FAILED
 from holdfast.cli.monitoring import monitoring, taken_from
 from holdfast.cli.output import print_json
 from holdfast.cli.progress import watched

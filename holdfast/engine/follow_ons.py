@@ -14,7 +14,7 @@ from holdfast.engine.add import merged
 from holdfast.engine.fan_in import begin_if_ready
 from holdfast.engine.finish_leases import FinishedAttempt, FollowOn
 from holdfast.engine.layout import layout
-from holdfast.engine.rerun_items import rerun_items
+from holdfast.engine.rerun_follow_ons import rerun_items
 from holdfast.engine.upsert import NewItem, Upserted, upsert
 from holdfast.store import Transaction
 

@@ -22,7 +22,6 @@ from holdfast.legacy.import_logs import Logs
 from holdfast.legacy.key_index import KeyIndex
 from holdfast.legacy.mapping import Cells, Mapped, MappedByFunction, StagesMapped
 from holdfast.legacy.old_database import BATCH, OldDatabase, OldRow, OldTable
-from holdfast.legacy.read_item import OldRecord, StagesReader
 from holdfast.legacy.read_values import (
     ImportProblem,
     read_data,
@@ -34,6 +33,7 @@ from holdfast.legacy.read_values import (
     with_key,
 )
 from holdfast.legacy.report import Again, ImportReport
+from holdfast.legacy.stages_of_old_item import OldRecord, StagesReader
 from holdfast.legacy.write_items import OldItem, import_items, kept_as
 from holdfast.model.names import there_are
 from holdfast.model.stage import PipelineSpec

@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 from msgspec import UNSET
 
 from holdfast.errors import UsageError
-from holdfast.legacy.read_item import STATES, After, OldRecord
 from holdfast.legacy.read_values import ImportProblem, parsed, parsed_object, shown, text_of
 from holdfast.legacy.shapes import SHAPES
+from holdfast.legacy.stages_of_old_item import STATES, After, OldRecord
 from holdfast.model.names import there_are
 from holdfast.model.states import State
 

@@ -11,8 +11,8 @@ from holdfast.engine.clock_changes import follow_the_clock
 from holdfast.engine.finish_leases import input_hash, write_outcomes
 from holdfast.engine.layout import layout
 from holdfast.errors import UsageError
-from holdfast.legacy.read_item import Entry
 from holdfast.legacy.read_values import ImportProblem, OldData
+from holdfast.legacy.stages_of_old_item import Entry
 from holdfast.model import codec
 from holdfast.model.duration_buckets import bucket
 from holdfast.model.failure_cause import cause_of

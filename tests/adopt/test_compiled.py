@@ -11,7 +11,7 @@ from sqlalchemy import Column, DateTime, Dialect, Integer, MetaData, Table, Text
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from holdfast.adopt import TableMapping
-from holdfast.adopt.rows.dialects import Choice, changing
+from holdfast.adopt.rows.database_differences import Choice, changing
 from holdfast.adopt.rows.finish import finishing
 from holdfast.adopt.rows.sql import Support, TableSql, key_in, support_of
 from holdfast.adopt.table.held_row import Held

@@ -19,7 +19,8 @@ from holdfast.answers import Answer, Answers, WorkerStatus, json_of
 from holdfast.answers.answer import attributes
 from holdfast.answers.json_of import json_names
 from holdfast.cli import COMMANDS as COMMAND_NAMES
-from holdfast.cli import SOME_FAILED, commands
+from holdfast.cli import commands
+from holdfast.cli.exit_codes import SOME_FAILED
 from holdfast.program_file import load
 from tests.answers.conftest import SCRIPT, every_answer
 from tests.answers.page import PAGE, classes, expected, written

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import UsageError
-from holdfast.engine import actions, alert_rules, alert_status, audit, event_pages, pause, request_look, tune
+from holdfast.engine import actions, alert_rules, alert_status, audit, change_limits, event_pages, pause, request_look
 from holdfast.engine.alert_rules import MOST_ATTEMPTS
 from holdfast.engine.poll_sources import Wanted, sync_sources
 from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
@@ -112,7 +112,7 @@ def act(app: App, *who: str) -> None:
     for name in who:
         for work in (
             lambda tx, name=name: pause.pause(tx, "books", Who(name, "lunch")),
-            lambda tx, name=name: tune.tune(tx, "books", {"rate": "5/s"}, Who(name)),
+            lambda tx, name=name: change_limits.tune(tx, "books", {"rate": "5/s"}, Who(name)),
             lambda tx, name=name: pause.resume(tx, "books", Who(name)),
         ):
             app.clock.advance(seconds=1)

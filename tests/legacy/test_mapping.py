@@ -13,8 +13,8 @@ from msgspec import UNSET
 
 from holdfast.errors import UsageError
 from holdfast.legacy.mapping import Cells, Mapped
-from holdfast.legacy.read_item import OldRecord, Stages, StagesReader
 from holdfast.legacy.shapes import SHAPES
+from holdfast.legacy.stages_of_old_item import OldRecord, Stages, StagesReader
 from holdfast.model.states import State
 
 pytestmark = pytest.mark.req("J8")

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.legacy.mapping import Cells, Mapped
-from holdfast.legacy.read_item import KINDS, Entry, Stages, StagesReader
 from holdfast.legacy.read_values import OldData, read_data, read_key, with_key
+from holdfast.legacy.stages_of_old_item import KINDS, Entry, Stages, StagesReader
 from holdfast.model import codec
 from holdfast.model.item import MAX_KEY_BYTES, check_key
 from holdfast.model.states import OPEN, PASSED, State

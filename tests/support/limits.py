@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.clock import microseconds
+from holdfast.engine import change_limits as tuning
 from holdfast.engine import claim_within_limits as claiming
 from holdfast.engine import events
 from holdfast.engine import limits as telling
 from holdfast.engine import pause as pausing
-from holdfast.engine import tune as tuning
+from holdfast.engine.change_limits import Declared
 from holdfast.engine.claim import Lease
 from holdfast.engine.claim_within_limits import Admitted, Weight
 from holdfast.engine.complete import complete
@@ -31,7 +32,6 @@ from holdfast.engine.fail import fail
 from holdfast.engine.finish_leases import Cost, FinishedAttempt
 from holdfast.engine.memos import MemoWrite, remember
 from holdfast.engine.selection import Who
-from holdfast.engine.tune import Declared
 from holdfast.engine.why import Why
 from holdfast.model import codec
 from holdfast.model.layout import PipelineRow

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast import Context, DefinitionError, Item, Pipeline
-from holdfast.engine import rerun_items
+from holdfast.engine import rerun_follow_ons
 from holdfast.engine.complete import complete
 from holdfast.engine.finish_leases import FollowOn
 from holdfast.engine.pause import resume
@@ -201,7 +201,7 @@ def test_of_two_that_ask_in_one_commit_the_one_that_may_is_heard(app: App):
 
 
 def test_a_chain_of_reruns_ends_where_nobody_looks_any_further(app: App, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(rerun_items, "LONGEST", 20)
+    monkeypatch.setattr(rerun_follow_ons, "LONGEST", 20)
     keys = [f"{number:02}" for number in range(30)]
     app.add(keys)
     run_all(app, {})

@@ -10,13 +10,14 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
-from holdfast import cli, errors
+from holdfast import errors
 from holdfast.cli import COMMANDS
+from holdfast.cli.exit_codes import BROKEN_PIPE, INTERRUPTED
 from tools.reference.markdown import finished, head, table
 from tools.reference.words import EXIT_CODES
 
 #: Every command may end with these: success, an unexpected error, wrong usage, interrupted, a closed pipe.
-OF_ALL = frozenset({0, errors.HoldfastError.exit_code, errors.UsageError.exit_code, cli.INTERRUPTED, cli.BROKEN_PIPE})
+OF_ALL = frozenset({0, errors.HoldfastError.exit_code, errors.UsageError.exit_code, INTERRUPTED, BROKEN_PIPE})
 #: Commands that load a file of the user's, and those that open no store.
 STORELESS = ("adopt-sql", "schema")
 #: What `128 + number` can be: the signals that commands handle.

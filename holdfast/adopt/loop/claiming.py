@@ -17,7 +17,7 @@ from holdfast.adopt.loop.batch_or_alone import ALONE
 from holdfast.adopt.loop.state import LoopState
 from holdfast.adopt.loop.transact import patiently, transact, transact_once
 from holdfast.adopt.rows.claim import ClaimTerms, claim_directly, claim_rows, claim_unguarded, queued_keys
-from holdfast.adopt.rows.dialects import Rows
+from holdfast.adopt.rows.database_differences import Rows
 from holdfast.adopt.rows.outcome import error_text
 from holdfast.adopt.rows.sql import Key, key_in, support_of
 from holdfast.adopt.rows.stale import fail_queued

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement
 from holdfast.adopt.connections import Open
 from holdfast.adopt.loop.counters import Left
 from holdfast.adopt.loop.state import LoopState
-from holdfast.adopt.rows.dialects import Rows
+from holdfast.adopt.rows.database_differences import Rows
 from holdfast.adopt.rows.sql import has_attempts, key_in
 from holdfast.adopt.table.times import aware, utc
 from holdfast.model.log_lines import logger

@@ -21,7 +21,7 @@ from holdfast.adopt.connections import Open
 from holdfast.adopt.loop.batch_or_alone import ALONE
 from holdfast.adopt.loop.state import LoopState
 from holdfast.adopt.rows.claim import queued_keys, waiting
-from holdfast.adopt.rows.dialects import Choice, Rows
+from holdfast.adopt.rows.database_differences import Choice, Rows
 from holdfast.adopt.rows.sql import Key, has_attempts, has_last_attempts, key_in
 from holdfast.adopt.rows.stale import CHUNK, Requeued, fail_spent, requeue_stale
 from holdfast.adopt.sqlalchemy_errors import kind_of, passes

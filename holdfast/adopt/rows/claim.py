@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Dialect, Engine
 
 from holdfast.adopt.connections import Open, primitive
-from holdfast.adopt.rows.dialects import Choice, Rows, moving, show_pending
+from holdfast.adopt.rows.database_differences import Choice, Rows, moving, show_pending
 from holdfast.adopt.rows.prepared import DirectLine, Prepared
 from holdfast.adopt.rows.sql import Key, TableSql, Where, conditions_of, key_in
 from holdfast.adopt.table.held_row import Held

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy import Dialect, Engine
 
 from holdfast.adopt.connections import Open, primitive
-from holdfast.adopt.rows.dialects import Choice, Rows, changing, show_pending
+from holdfast.adopt.rows.database_differences import Choice, Rows, changing, show_pending
 from holdfast.adopt.rows.outcome import COMPLETED, Outcome, is_spent
 from holdfast.adopt.rows.prepared import DirectLine, Prepared
 from holdfast.adopt.rows.sql import Roles, TableSql, key_in

@@ -13,7 +13,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from holdfast.adopt.connections import Open, primitive
-from holdfast.adopt.rows.dialects import Choice, Rows
+from holdfast.adopt.rows.database_differences import Choice, Rows
 from holdfast.adopt.rows.finish import HeldRows, by_claim, rows_of
 from holdfast.adopt.rows.sql import Key, key_in
 from holdfast.adopt.table.held_row import Finished, Held

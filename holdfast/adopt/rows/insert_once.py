@@ -16,7 +16,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Mapper, Session
 
 from holdfast.adopt.connections import Open, bound_by, primitive
-from holdfast.adopt.rows.dialects import show_pending
+from holdfast.adopt.rows.database_differences import show_pending
 from holdfast.adopt.table.mapping import Name, column_of, mapper_and_table
 from holdfast.errors import DefinitionError, UsageError
 

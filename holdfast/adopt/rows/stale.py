@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement
 
 from holdfast.adopt.connections import Open, primitive
-from holdfast.adopt.rows.dialects import Choice, Rows, changing, show_pending
+from holdfast.adopt.rows.database_differences import Choice, Rows, changing, show_pending
 from holdfast.adopt.rows.finish import fitting_roles
 from holdfast.adopt.rows.outcome import error_text
 from holdfast.adopt.rows.sql import Key, Where, conditions_of, has_attempts, key_in

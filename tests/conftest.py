@@ -68,8 +68,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _was_asked_for(config: pytest.Config) -> bool:
-    """Who names a file, a test or a word wants to see it on both databases."""
-    return bool(config.option.keyword) or any(arg.rstrip("/") not in ("tests", "") for arg in config.args)
+    """Who names a file, a test or a word wants to see it on both databases; what failed has had its turn."""
+    return (
+        bool(config.option.keyword)
+        or config.option.lf
+        or any(arg.rstrip("/") not in ("tests", "") for arg in config.args)
+    )
 
 
 @pytest.fixture(scope="session")

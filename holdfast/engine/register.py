@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.engine.layout import layout
-from holdfast.engine.pipeline_changes import changes
+from holdfast.engine.price_of_changes import changes
 from holdfast.engine.rename import rename, renamed, renames
 from holdfast.model.declared_reads import EVERYTHING, Reading, Readings
 from holdfast.model.definition_changes import Changes

@@ -409,7 +409,10 @@ def test_sums_that_are_rebuilt_while_workers_pay_lose_nothing(scene: Callable[[s
     paid.herd.start()
     paid.herd.start()
     repaired: list[str] = []
-    while not paid.is_done():
+    is_done = False
+    while not is_done:
+        # Once more after the last payment: on a busy machine all of them may be made in one round.
+        is_done = paid.is_done()
         for table in ("money", "spent"):
             paid.app.store.write(lambda tx, table=table: ask(tx, f"UPDATE holdfast_{table} SET amount = amount + 1"))  # type: ignore[misc]
         repaired += paid.app.repair(by="me")

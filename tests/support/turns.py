@@ -144,22 +144,20 @@ def waiting(items: Sequence[pytest.Item]) -> set[pytest.Item]:
 
 
 def _days(items: Sequence[pytest.Item]) -> dict[str, int]:
-    """The day of those that are run every other day, by what is the same on both databases."""
-    tests: dict[str, None] = {}
-    files: dict[str, int] = {}
-    by_file: dict[str, int] = {}
-    parameters: dict[str, dict[str, None]] = defaultdict(dict)
+    """The day of those that are run every other day, by what is the same on both databases. It is told by names alone, so
+    that a test has the same day whichever others are collected with it."""
+    parameters: dict[str, set[str]] = defaultdict(set)
+    days: dict[str, int] = {}
     for item in items:
         test, same = item.nodeid.partition("[")[0], _elsewhere(item, _database(item)[1])
-        if item.nodeid.startswith(SELDOM):
-            tests[same] = None
-        elif item.nodeid.startswith(BY_FILE):
-            by_file[same] = files.setdefault(item.nodeid.partition("::")[0], len(files))
+        if item.nodeid.startswith(BY_FILE):
+            days[same] = zlib.crc32(item.nodeid.partition("::")[0].encode())
+        elif item.nodeid.startswith(SELDOM):
+            days[same] = zlib.crc32(same.encode())
         elif item.nodeid.startswith(THINNED):
-            parameters[test][same] = None
-    lists = [list(tests)]
-    lists += [list(one) for one in parameters.values() if len(one) >= LONG_LIST]
-    return by_file | {same: number for one in lists for number, same in enumerate(one)}
+            parameters[test].add(same)
+    thinned = [same for one in parameters.values() if len(one) >= LONG_LIST for same in one]
+    return days | {same: zlib.crc32(same.encode()) for same in thinned}
 
 
 def _elsewhere(item: pytest.Item, database: str) -> str:

@@ -25,7 +25,7 @@ test: $(READY) ## check everything: lint, types, layers, every test on both data
 
 tests: $(READY)
 	@# More processes than cores: much of the time is spent waiting for facts.
-	$(PY) -m tools.run_tests --processes 8
+	$(PY) -m tools.run_tests --processes 6
 
 lint: style types ## check style, types, and the direction of imports
 

@@ -52,7 +52,7 @@ def _serve(gauges: SharedGauges, host: str, port: int) -> None:
     asked: list[int] = []
     server: HttpServer | None = None
     try:
-        # From before the port is open: whoever sees it may stop this at once.
+        # Before the port opens: a process that sees it open may stop this one at once.
         with caught(asked.append):
             pages = {"/metrics": lambda: Page(text_of(Counts(), gauges.read()), 200, CONTENT_TYPE)}
             server = HttpServer(host, port, pages)

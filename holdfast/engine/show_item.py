@@ -90,7 +90,7 @@ def history(tx: Transaction, item: Facts, known: Layout, calls: Iterable[Facts])
     """All that happened to an item, oldest first: its events and its outcomes, read as one.
 
     Events come in the order of their numbers, which no clock that is set can turn. A stage that passes for the first
-    time leaves none, and is told by its outcome.
+    time leaves none: its outcome is what shows it.
     """
     told: list[Facts] = [{"at": item["created_at"], "event": "added"}]
     for event in events(tx, item=item["id"], most=1000):

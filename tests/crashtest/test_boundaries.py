@@ -52,8 +52,10 @@ def kill_at(report: CrashReport, place: str) -> Kill:
 def test_a_correct_pipeline_comes_to_the_same_wherever_its_worker_is_killed(everywhere: CrashReport):
     everywhere.assert_ok()
     assert everywhere
+    # How many there are differs by a few: a commit that others wait for takes more of them along.
+    there_are = range(1, len(everywhere.boundaries) + 1)
     assert [kill.number for kill in everywhere.kills] == (
-        THIS_TURN if effort(1, 0) else list(range(1, len(everywhere.boundaries) + 1))
+        [number for number in THIS_TURN if number in there_are] if effort(1, 0) else [*there_are]
     )
     missed = [kill.where for kill in everywhere.kills if kill.verdict == "not reached"]
     assert len(missed) <= 1, f"not reached: {missed}"

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -18,6 +19,11 @@ from tests.support.turns import in_turn
 from tools import pythons
 
 ROOT = Path(__file__).parents[2]
+#: What a user may ask for beside the library; the other extras are for those who work on it.
+EXTRAS = sorted(
+    tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"].keys()
+    - {"dev", "docs", "examples"}
+)
 
 PROGRAM = """
 from holdfast import Added, Context, Item, Permanent, Pipeline, RetryLater
@@ -53,7 +59,8 @@ print("done")
 #: Every module but those for tests with pytest, and the packages that some of them import only when they are used.
 IMPORT_ALL = """
 import importlib, pkgutil, sys
-import aiosqlite, click, cronsim, msgspec, psycopg, rich, selectolax, sqlalchemy.ext.asyncio, yaml
+import aiosqlite, click, cronsim, fsspec, genai_prices, jinja2, msgspec, opentelemetry.trace, prometheus_client, psycopg
+import pyarrow, rich, selectolax, sqlalchemy.ext.asyncio, starlette, uvicorn, yaml
 import holdfast
 
 for module in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
@@ -109,7 +116,7 @@ def with_all_it_needs(
     subprocess.run([python, "-m", "venv", environment], check=True, capture_output=True)
     [wheel] = installed.glob("*.whl")
     pip = [environment / "bin/python", "-m", "pip", "install", "--disable-pip-version-check", "--no-compile"]
-    wanted = ["-c", ROOT / "constraints.txt", f"{wheel}[asyncio,html,postgres,web]"]
+    wanted = ["-c", ROOT / "constraints.txt", f"{wheel}[{','.join(EXTRAS)}]"]
     done = subprocess.run([*pip, *wanted], cwd=environment, capture_output=True, text=True, env=_without_ours())
     if done.returncode and NO_NETWORK.search(done.stderr):
         pytest.skip("there is no network to install packages from")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.model.stage import Stage
     from holdfast.model.urls import url_key
     from holdfast.pipeline import Pipeline
-    from holdfast.store.own_engine import store_engine
+    from holdfast.store.sqlalchemy_engine import store_engine
     from holdfast.worker import Settings
     from holdfast.worker.batch_context import BatchContext
     from holdfast.worker.context import Context
@@ -88,7 +88,7 @@ __all__ = [
 _HOMES = {
     "engine.add": ("Added",),
     "model.durations": ("Duration", "seconds"),
-    "store.own_engine": ("store_engine",),
+    "store.sqlalchemy_engine": ("store_engine",),
     "worker": ("Settings",),
     "engine.provenance": ("merge_provenance",),
     "worker.once": ("CallAgain",),

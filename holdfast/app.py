@@ -52,7 +52,6 @@ from holdfast.engine import (
     gauges,
     limits,
     matrix,
-    minutes,
     plan_and_reprocess,
     poll_sources,
     prune,
@@ -62,6 +61,7 @@ from holdfast.engine import (
     show_item,
     status,
     stray_rows,
+    throughput_by_minute,
 )
 from holdfast.engine import change_limits as tuning
 from holdfast.engine import pause as pausing
@@ -70,12 +70,12 @@ from holdfast.engine.add import CHUNK, Adder, Addition, Merge, Written, add_with
 from holdfast.engine.change_limits import Declared, declare, defined_resources, is_declared
 from holdfast.engine.check import check
 from holdfast.engine.delete import Delete
+from holdfast.engine.doctor_findings import findings
 from holdfast.engine.events import record_user_event
-from holdfast.engine.findings import findings
 from holdfast.engine.forget import Forget, Restore
+from holdfast.engine.item_filters import Narrowed, listed_items
 from holdfast.engine.layout import layout
 from holdfast.engine.ledger import take_up_old_payments
-from holdfast.engine.listed_items import Narrowed, listed_items
 from holdfast.engine.on_hold import Outdated, outdated_workers
 from holdfast.engine.plan_and_reprocess import Accept, Reprocess
 from holdfast.engine.register import Registered, as_registered, changes_of, is_registered, register
@@ -90,12 +90,12 @@ from holdfast.export.results import Results
 from holdfast.model import codec
 from holdfast.model.alert import AlertRule, read_alerts
 from holdfast.model.definition_changes import Changes
+from holdfast.model.did_you_mean import there_are
 from holdfast.model.durations import Duration, seconds
 from holdfast.model.key_pattern import Patterns, several
 from holdfast.model.layout import Layout
 from holdfast.model.log_lines import logger
 from holdfast.model.money import Amount, micros
-from holdfast.model.names import there_are
 from holdfast.model.redact import remember_password_of
 from holdfast.model.stage import PipelineSpec, check_resources, named_resources
 from holdfast.model.states import BAD, State
@@ -681,9 +681,9 @@ class Holdfast:
 
     def throughput(self, pipeline: str | None = None, *, stage: str | None = None, last: Duration = "1h") -> Throughput:
         """How many attempts ended in the last hour, or up to two weeks, how, and how long they took, by stage and over time."""
-        span = min(seconds(last, what="last") / 60, minutes.KEPT_MINUTES)
+        span = min(seconds(last, what="last") / 60, throughput_by_minute.KEPT_MINUTES)
         whole = max(1, math.ceil(span))
-        return Throughput.of(self._read(lambda tx: minutes.throughput(tx, pipeline, stage, whole)))
+        return Throughput.of(self._read(lambda tx: throughput_by_minute.throughput(tx, pipeline, stage, whole)))
 
     def matrix(self, pipeline: str, *, rows: int = 100, on_step: Callable[[float], None] | None = None) -> Matrix:
         """How many items are in which state at which stage, in rows of items that were added one after another. It reads the

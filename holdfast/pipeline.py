@@ -19,10 +19,10 @@ from holdfast.errors import DefinitionError, UsageError
 from holdfast.export.results import Results
 from holdfast.model.alert import AlertRule, read_alerts
 from holdfast.model.backoff import Backoff
+from holdfast.model.did_you_mean import there_are
 from holdfast.model.durations import Duration, seconds
 from holdfast.model.key_pattern import Patterns, several
 from holdfast.model.money import Amount, micros
-from holdfast.model.names import there_are
 from holdfast.model.resource import ResourceSpec
 from holdfast.model.stage import Batch, PipelineSpec, Stage, StageSpec, check_name
 from holdfast.model.tuning import Tuning

@@ -22,7 +22,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from holdfast.adopt.connections import Open, Place, is_async, makes_transactions, sync_engine_of
 from holdfast.adopt.loop.heartbeats import Heartbeats
-from holdfast.adopt.loop.sync_or_async import sleep
+from holdfast.adopt.loop.sync_or_async_engine import sleep
 from holdfast.adopt.loop.transact import Effect, patiently, transact
 from holdfast.adopt.rows.finish import HeldRows, complete, finish, rows_of
 from holdfast.adopt.rows.outcome import Retry, outcome_of, read_retry

@@ -11,7 +11,7 @@ from holdfast.answers.from_facts import read
 from holdfast.answers.json_of import json_of
 from holdfast.answers.text_tables import in_words, shortened
 from holdfast.errors import UsageError
-from holdfast.model.names import there_are
+from holdfast.model.did_you_mean import there_are
 
 #: The longest text in a cell of an HTML table, and in a `repr`.
 LONGEST_CELL = 300

@@ -25,8 +25,8 @@ COMMANDS = {
     "sources": ("sources", "Sources: when they were and will be looked at, and what was found."),
     "status": ("status_and_items", "How many items are in which state, how long stages take, which workers run."),
     "items": ("status_and_items", "List items."),
-    "show": ("item", "One item: its data, stages and history."),
-    "why": ("item", "What keeps an item from running, and when it clears."),
+    "show": ("show_and_why", "One item: its data, stages and history."),
+    "why": ("show_and_why", "What keeps an item from running, and when it clears."),
     "errors": ("errors", "What fails, grouped by cause."),
     "export": ("export", "Write results to a file: JSON lines, CSV or Parquet."),
     "events": ("events", "What happened, oldest first."),
@@ -68,7 +68,7 @@ class Group(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
-            from holdfast.model.names import there_are
+            from holdfast.model.did_you_mean import there_are
 
             raise click.UsageError(
                 f"there is no command {args[0]!r}; {there_are(args[0], self.list_commands(ctx))}", ctx

@@ -78,7 +78,7 @@ def adopt_sql(
     looks for itself, and may be run twice. On SQLite it is written from what is there: give --url.
     """
     from holdfast.adopt.ddl.migration import inspect, migration
-    from holdfast.adopt.ddl.wanted import WantedColumns
+    from holdfast.adopt.ddl.missing_columns import WantedColumns
 
     names = {
         "heartbeat": heartbeat,

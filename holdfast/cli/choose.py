@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.errors import UsageError
-from holdfast.model.names import there_are
+from holdfast.model.did_you_mean import there_are
 from holdfast.model.stage import PipelineSpec
 
 

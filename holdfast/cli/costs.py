@@ -8,7 +8,7 @@ from holdfast.app import Holdfast
 from holdfast.cli import options, times
 from holdfast.cli.output import print_answer
 from holdfast.errors import UsageError
-from holdfast.model.names import there_are
+from holdfast.model.did_you_mean import there_are
 
 
 @click.command(short_help="What was spent.")

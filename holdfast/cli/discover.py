@@ -9,7 +9,7 @@ from holdfast.cli.exit_codes import SOME_FAILED
 from holdfast.cli.output import print_answer
 from holdfast.discovery import discover_now
 from holdfast.errors import UsageError
-from holdfast.model.names import there_are
+from holdfast.model.did_you_mean import there_are
 from holdfast.program_file import load
 
 

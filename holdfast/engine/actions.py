@@ -25,7 +25,7 @@ from holdfast.engine.selection import ActionPlace, Who
 from holdfast.engine.undo import Trail, UndoCancel, UndoForget, UndoRestore, UndoRetry, follow
 from holdfast.errors import UsageError
 from holdfast.model import codec
-from holdfast.model.failure_cause import storable
+from holdfast.model.error_fingerprint import storable
 from holdfast.model.log_lines import logger
 from holdfast.store import Store, Transaction
 

@@ -20,7 +20,7 @@ from holdfast.clock import SECOND, microseconds
 from holdfast.model import codec
 from holdfast.model.alert import AlertRule
 from holdfast.model.backoff import Backoff
-from holdfast.model.failure_cause import storable
+from holdfast.model.error_fingerprint import storable
 from holdfast.store import Transaction
 
 #: Events read at a time, fewer where their text is read too; and the most in one transaction.

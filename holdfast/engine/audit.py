@@ -16,8 +16,8 @@ from holdfast.engine.event_pages import DISORDER_US, read_events, read_numbers
 from holdfast.engine.events import EVER, LAST
 from holdfast.errors import UsageError
 from holdfast.model.acts import COMMANDS, VERBS
+from holdfast.model.did_you_mean import there_are
 from holdfast.model.facts import Facts
-from holdfast.model.names import there_are
 from holdfast.store import Transaction
 
 #: How many events of each name, and how many actions, a page looks through.

@@ -17,9 +17,9 @@ from holdfast.engine.selection import Who
 from holdfast.errors import UsageError
 from holdfast.model import guard_conditions as guarding
 from holdfast.model import resource as limiting
+from holdfast.model.did_you_mean import there_are
 from holdfast.model.guard_conditions import Guards
 from holdfast.model.layout import Layout
-from holdfast.model.names import there_are
 from holdfast.model.resource import ResourceSpec
 from holdfast.model.tuning import Tuning, merged, own_resource
 from holdfast.store import Transaction

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from holdfast.engine import ledger
 from holdfast.engine.fan_in import begin_if_ready
+from holdfast.engine.item_pages import Place as Cursor
+from holdfast.engine.item_pages import are_whole, some_items, some_stages_of_items, stages_of_items
+from holdfast.engine.item_pages import items as page_of_items
 from holdfast.engine.layout import layout
-from holdfast.engine.pages import Place as Cursor
-from holdfast.engine.pages import are_whole, some_items, some_stages_of_items, stages_of_items
-from holdfast.engine.pages import items as page_of_items
 from holdfast.engine.prune import forget_items, uncover, withdraw
 from holdfast.engine.resource_state import lock_resources
 from holdfast.engine.selection import ActionPlace, Which, Who, beginning

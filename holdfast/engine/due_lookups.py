@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from holdfast.engine.layout import layout
 from holdfast.engine.poll_sources import DueSource
 from holdfast.model import codec
-from holdfast.model.found import Found, LookedUp, short_hash
+from holdfast.model.found_items import Found, LookedUp, short_hash
 from holdfast.store import Transaction
 
 #: Due items per statement; and the range of item numbers that one statement may cover.

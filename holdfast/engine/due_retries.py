@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from holdfast.engine.clock_changes import follow_the_clock
+from holdfast.engine.clock_jumps import follow_the_clock
 from holdfast.engine.stray_rows import without_strays
 from holdfast.model.states import State
 from holdfast.store import Transaction

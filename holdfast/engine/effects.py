@@ -21,7 +21,7 @@ from holdfast.clock import microseconds
 from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.engine.layout import layout
 from holdfast.errors import EffectStalled, Permanent, StoreError, UsageError
-from holdfast.model.failure_cause import describe
+from holdfast.model.error_fingerprint import describe
 from holdfast.model.outcome import NOTHING, RetryLater, Skip, reason_of
 from holdfast.model.states import State
 from holdfast.store import Transaction

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.engine.layout import layout
-from holdfast.engine.minutes import TREND_HOURS, failures_by_hour
+from holdfast.engine.throughput_by_minute import TREND_HOURS, failures_by_hour
 from holdfast.errors import UsageError
+from holdfast.model.error_fingerprint import HINTS, Cause, cause_of
 from holdfast.model.facts import Facts
-from holdfast.model.failure_cause import HINTS, Cause, cause_of
 from holdfast.store import Transaction
 
 #: So many groups are kept of a stage, for each writer.

@@ -11,9 +11,9 @@ from typing import Any
 from holdfast.engine.layout import layout
 from holdfast.errors import UsageError
 from holdfast.model import codec
+from holdfast.model.did_you_mean import there_are
 from holdfast.model.facts import Facts
 from holdfast.model.history import EVENTS
-from holdfast.model.names import there_are
 from holdfast.model.user_event import UserEvent, is_user_event
 from holdfast.store import Transaction
 

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.engine import error_groups
-from holdfast.engine.clock_changes import follow_the_clock
+from holdfast.engine.clock_jumps import follow_the_clock
 from holdfast.engine.fan_in import begin_waiting_parents
 from holdfast.engine.finish_leases import (
     HANDED_BACK,

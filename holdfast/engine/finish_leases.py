@@ -20,7 +20,7 @@ from holdfast.engine.layout import layout, record
 from holdfast.model import codec
 from holdfast.model.declared_reads import tagged
 from holdfast.model.duration_buckets import bucket
-from holdfast.model.failure_cause import Cause
+from holdfast.model.error_fingerprint import Cause
 from holdfast.model.layout import StageRow
 from holdfast.model.paid_call import NO_FACTS, CallFacts, Paid
 from holdfast.model.states import FINISHED, PASSED, WORDS, State

@@ -13,7 +13,7 @@ from holdfast.engine.resource_state import BY_PERSON, lock_gates, save_gates
 from holdfast.engine.selection import Who
 from holdfast.errors import UsageError
 from holdfast.model.breaker import Breaker
-from holdfast.model.names import there_are
+from holdfast.model.did_you_mean import there_are
 from holdfast.store import Transaction
 
 

@@ -20,12 +20,12 @@ from msgspec.structs import replace
 
 from holdfast.clock import SECOND
 from holdfast.engine.checkpoints import ItemPicture, read_pictures
+from holdfast.engine.item_pages import few_items
 from holdfast.engine.layout import layout
 from holdfast.engine.on_hold import hold_for_version
-from holdfast.engine.pages import few_items
 from holdfast.engine.reopen import reopen
 from holdfast.engine.selection import ActionPlace, Which, Who, beginning
-from holdfast.engine.unfit_results import may_not_fit, unfit_results
+from holdfast.engine.stale_by_type import may_not_fit, unfit_results
 from holdfast.errors import UsageError
 from holdfast.model.key_pattern import Pattern
 from holdfast.model.layout import Layout, StageRow

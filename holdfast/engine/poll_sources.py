@@ -22,9 +22,9 @@ from holdfast.engine.upsert import Decide, NewItem, upsert
 from holdfast.errors import LeaseLost, UsageError
 from holdfast.model import codec
 from holdfast.model.backoff import Backoff
-from holdfast.model.failure_cause import storable
-from holdfast.model.found import Checked, LookCounts, LookedUp
-from holdfast.model.names import there_are
+from holdfast.model.did_you_mean import there_are
+from holdfast.model.error_fingerprint import storable
+from holdfast.model.found_items import Checked, LookCounts, LookedUp
 from holdfast.model.schedule import NEVER
 from holdfast.store import Transaction
 

@@ -1,8 +1,7 @@
 """Rerun items: start finished items again because a follow-on with `when_exists="rerun"` asks for them.
 
 An item counts as running as long as the reruns it has caused are: neither its own attempt nor theirs can start it again. So
-items that rerun themselves, or each other, come to an end. Many of them may still take very long: a stage where reruns cause
-reruns too often, without new data, is paused.
+items that rerun themselves, or each other, come to an end. Many of them may still take very long: see `runaway_reruns.py`.
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ import msgspec
 
 from holdfast.engine.describe_chain import describe_chain
 from holdfast.engine.layout import layout
-from holdfast.engine.pause import pause
 from holdfast.engine.reopen import reopen
-from holdfast.engine.selection import Who
+from holdfast.engine.runaway_reruns import pause_runaway
 from holdfast.model import codec
 from holdfast.model.layout import StageRow
 from holdfast.model.states import Rerun, State
@@ -23,7 +21,6 @@ from holdfast.store import Transaction
 
 #: The longest chain of reruns: all of them are read to find out whether an item has caused itself.
 LONGEST = 1000
-HOUR_US = 3_600_000_000
 
 
 def rerun_items(tx: Transaction, pipeline: str, asked: Mapping[int, Sequence[int]], renewed: Collection[int]) -> None:
@@ -37,7 +34,7 @@ def rerun_items(tx: Transaction, pipeline: str, asked: Mapping[int, Sequence[int
         if not stage.after:
             _reopen(tx, stage, idle)
             if in_vain:
-                _count(tx, stage, len(in_vain), [*led_by[in_vain[-1]], in_vain[-1]])
+                pause_runaway(tx, stage, len(in_vain), [*led_by[in_vain[-1]], in_vain[-1]])
     tx.run_rows("save_reruns", [(item, msgspec.json.encode(led_by[item]).decode()) for item in idle])
     tx.tell_idle_workers()
 
@@ -59,20 +56,6 @@ def _allowed(tx: Transaction, pipeline: str, asked: Mapping[int, Sequence[int]])
         )
         tx.record("rerun_refused", pipeline=layout(tx).number_of(pipeline), item=item, reason=why)
     return allowed
-
-
-def _count(tx: Transaction, stage: StageRow, n: int, last: Sequence[int]) -> None:
-    """Count reruns without new data, and pause the stage if there are too many."""
-    # Counting starts over when a person resumes the stage.
-    after = max(tx.now - HOUR_US, stage.paused_at or 0)
-    [(times,)] = tx.run("count_reruns", stage=stage.id, n=n, after=after, now=tx.now)
-    if times > stage.max_reruns_per_hour and not stage.paused:
-        why = (
-            f"its items rerun each other: {times:,} times within an hour, without new data, "
-            f"the last time {describe_chain(tx, last)}; "
-            f"to look again later, a handler returns RetryLater; to allow for more, set max_reruns_per_hour"
-        )
-        pause(tx, stage.label, Who("too many reruns", why))
 
 
 def _reopen(tx: Transaction, stage: StageRow, items: list[int]) -> None:

@@ -14,9 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.engine import error_groups
-from holdfast.engine.layout import layout
-from holdfast.engine.pages import few_items
-from holdfast.engine.result_cursor import (
+from holdfast.engine.export_cursor import (
     WITNESSES,
     Cursor,
     Witness,
@@ -26,6 +24,8 @@ from holdfast.engine.result_cursor import (
     read_mark,
     read_newest_event,
 )
+from holdfast.engine.item_pages import few_items
+from holdfast.engine.layout import layout
 from holdfast.engine.selection import Which, patterns_of
 from holdfast.errors import UsageError
 from holdfast.model.key_pattern import Pattern, several

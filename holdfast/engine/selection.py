@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.engine import error_groups
+from holdfast.engine.item_pages import Place as Cursor
+from holdfast.engine.item_pages import Some, some_stages_of_items, stages_of_items
 from holdfast.engine.layout import layout
-from holdfast.engine.pages import Place as Cursor
-from holdfast.engine.pages import Some, some_stages_of_items, stages_of_items
-from holdfast.model.failure_cause import storable
+from holdfast.model.error_fingerprint import storable
 from holdfast.model.key_pattern import several
 from holdfast.model.layout import StageRow
 from holdfast.model.states import State

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from holdfast.engine import claim_within_limits
+from holdfast.engine.item_pages import items
 from holdfast.engine.layout import layout
-from holdfast.engine.pages import items
 from holdfast.model import codec
 from holdfast.model.definition_changes import release
 from holdfast.model.duration_buckets import percentile_us
+from holdfast.model.error_fingerprint import cause_of
 from holdfast.model.facts import Facts
-from holdfast.model.failure_cause import cause_of
 from holdfast.model.layout import PipelineRow, StageRow
 from holdfast.model.shell_quoting import word
 from holdfast.model.states import State

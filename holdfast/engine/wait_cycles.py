@@ -14,7 +14,7 @@ from holdfast.engine import error_groups
 from holdfast.engine.describe_chain import describe_chain
 from holdfast.engine.finish_leases import write_outcomes
 from holdfast.engine.layout import layout, record
-from holdfast.model.failure_cause import Cause
+from holdfast.model.error_fingerprint import Cause
 from holdfast.model.key_pattern import exactly
 from holdfast.model.shell_quoting import word
 from holdfast.model.states import WORDS, State

@@ -17,7 +17,7 @@ from holdfast.answers.units import amount, instant
 from holdfast.engine.results import ResultRow
 from holdfast.errors import UsageError
 from holdfast.export.result import value_of
-from holdfast.model.names import there_are
+from holdfast.model.did_you_mean import there_are
 
 
 class Kind(StrEnum):

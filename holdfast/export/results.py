@@ -17,7 +17,7 @@ from holdfast.export.columns import Column, ExportRow, needs, read_columns, show
 from holdfast.export.result import Result
 from holdfast.export.text_files import Csv, JsonLines
 from holdfast.export.whole_file import whole_file
-from holdfast.model.names import there_are
+from holdfast.model.did_you_mean import there_are
 from holdfast.model.stage import StageSpec
 from holdfast.store import Store
 

@@ -12,7 +12,7 @@ from holdfast.jobfile.keys import FILE, is_dotted
 from holdfast.jobfile.problems import Problems, below
 from holdfast.jobfile.reading import Node
 from holdfast.jobfile.shapes import discreet
-from holdfast.model.names import did_you_mean
+from holdfast.model.did_you_mean import did_you_mean
 from holdfast.model.resource import ResourceSpec
 from holdfast.model.tuning import Tuning
 

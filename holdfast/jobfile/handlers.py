@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.errors import DefinitionError
 from holdfast.jobfile.importing import look_also_in, place, said
-from holdfast.model.names import did_you_mean
+from holdfast.model.did_you_mean import did_you_mean
 
 UserFunction = Callable[..., Any]
 

@@ -12,7 +12,7 @@ from holdfast.errors import HoldfastError
 from holdfast.jobfile.environment import SHORTEST
 from holdfast.jobfile.problems import Problems, below
 from holdfast.jobfile.reading import BAD, Node
-from holdfast.model.names import did_you_mean
+from holdfast.model.did_you_mean import did_you_mean
 
 Schema = dict[str, Any]
 

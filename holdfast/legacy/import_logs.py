@@ -21,7 +21,7 @@ from holdfast.legacy.mapping import Cells, SideTable
 from holdfast.legacy.old_database import OldTable
 from holdfast.legacy.read_values import SHOWN, ImportProblem, is_nothing, read_payment, read_time, text_of
 from holdfast.legacy.report import ImportReport, LogCounts
-from holdfast.model.failure_cause import storable
+from holdfast.model.error_fingerprint import storable
 from holdfast.model.redact import redact_value
 from holdfast.store import Store, Transaction
 

@@ -35,7 +35,7 @@ from holdfast.legacy.read_values import (
 from holdfast.legacy.report import Again, ImportReport
 from holdfast.legacy.stages_of_old_item import OldRecord, StagesReader
 from holdfast.legacy.write_items import OldItem, import_items, kept_as
-from holdfast.model.names import there_are
+from holdfast.model.did_you_mean import there_are
 from holdfast.model.stage import PipelineSpec
 from holdfast.store import Store, Transaction
 

@@ -24,7 +24,7 @@ from holdfast.errors import UsageError
 from holdfast.legacy.read_values import ImportProblem, parsed, parsed_object, shown, text_of
 from holdfast.legacy.shapes import SHAPES
 from holdfast.legacy.stages_of_old_item import STATES, After, OldRecord
-from holdfast.model.names import there_are
+from holdfast.model.did_you_mean import there_are
 from holdfast.model.states import State
 
 ITEM = ("key", "pipeline", "data", "priority", "status", "attempts", "error", "added", "ended")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from holdfast.errors import UsageError
-from holdfast.model.names import there_are
+from holdfast.model.did_you_mean import there_are
 
 BATCH = 1000
 

@@ -18,7 +18,7 @@ from msgspec import UNSET
 from holdfast.clock import SECOND
 from holdfast.errors import HoldfastError, UsageError, ValueRefused
 from holdfast.model import codec
-from holdfast.model.failure_cause import storable
+from holdfast.model.error_fingerprint import storable
 from holdfast.model.item import check_key
 from holdfast.model.money import micros
 

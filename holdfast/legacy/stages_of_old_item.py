@@ -26,7 +26,7 @@ from holdfast.legacy.read_values import (
     shown,
     text_of,
 )
-from holdfast.model.failure_cause import storable
+from holdfast.model.error_fingerprint import storable
 from holdfast.model.states import BAD, FINISHED, OPEN, PASSED, State
 
 #: Every kind of problem: what it is, and how it is handled.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.engine import error_groups, ledger
-from holdfast.engine.clock_changes import follow_the_clock
+from holdfast.engine.clock_jumps import follow_the_clock
 from holdfast.engine.finish_leases import input_hash, write_outcomes
 from holdfast.engine.layout import layout
 from holdfast.errors import UsageError
@@ -15,7 +15,7 @@ from holdfast.legacy.read_values import ImportProblem, OldData
 from holdfast.legacy.stages_of_old_item import Entry
 from holdfast.model import codec
 from holdfast.model.duration_buckets import bucket
-from holdfast.model.failure_cause import cause_of
+from holdfast.model.error_fingerprint import cause_of
 from holdfast.model.layout import StageRow
 from holdfast.model.outcome import NOTHING
 from holdfast.model.stage import PipelineSpec

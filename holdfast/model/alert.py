@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 from holdfast.clock import microseconds
 from holdfast.errors import UsageError
+from holdfast.model.did_you_mean import there_are
 from holdfast.model.durations import seconds
 from holdfast.model.history import EVENTS, MEANING
-from holdfast.model.names import there_are
 from holdfast.model.states import State
 from holdfast.model.user_event import is_user_event
 

@@ -10,7 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from holdfast.errors import UsageError
-from holdfast.model.names import there_are
+from holdfast.model.did_you_mean import there_are
 
 #: What `Guards.read` understands, with an example each.
 KEYS: Mapping[str, Any] = {

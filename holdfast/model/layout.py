@@ -13,8 +13,8 @@ from typing import Any
 
 from holdfast.errors import UsageError
 from holdfast.model.declared_reads import EVERYTHING, Readings
+from holdfast.model.did_you_mean import there_are
 from holdfast.model.guard_conditions import Guards
-from holdfast.model.names import there_are
 from holdfast.model.resource import ResourceSpec
 from holdfast.model.stage import MAX_RERUNS_PER_HOUR
 from holdfast.model.tuning import own_resource

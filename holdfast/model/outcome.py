@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.model import codec
 from holdfast.model.durations import Duration, seconds
-from holdfast.model.failure_cause import storable
+from holdfast.model.error_fingerprint import storable
 
 #: The output hash of a stage without a result.
 NOTHING = codec.digest(None)

@@ -13,9 +13,9 @@ from zoneinfo import ZoneInfo
 
 from holdfast.errors import UsageError
 from holdfast.model.breaker import BreakerSpec
+from holdfast.model.did_you_mean import there_are
 from holdfast.model.durations import seconds
 from holdfast.model.money import micros
-from holdfast.model.names import there_are
 from holdfast.model.rate import Rate
 
 #: How long a resource cools down after a rate limit that names no time. A provider that asks for more than a day wants

@@ -16,8 +16,8 @@ from zoneinfo import ZoneInfo
 
 from holdfast.clock import SECOND, microseconds
 from holdfast.errors import UsageError
+from holdfast.model.did_you_mean import there_are
 from holdfast.model.durations import seconds
-from holdfast.model.names import there_are
 
 #: What `Schedule.read` understands, with an example each.
 KEYS: Mapping[str, Any] = {"every": "10m", "cron": "0 6 * * *", "zone": "Europe/Berlin"}

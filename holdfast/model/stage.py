@@ -15,8 +15,8 @@ from holdfast.model import codec
 from holdfast.model.annotations import item_type, types_of
 from holdfast.model.backoff import Backoff
 from holdfast.model.declared_reads import is_path
+from holdfast.model.did_you_mean import did_you_mean, there_are
 from holdfast.model.functions import is_async
-from holdfast.model.names import did_you_mean, there_are
 from holdfast.model.typed import ValueType, data_type, declared_type
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.model import guard_conditions as guarding
+from holdfast.model.did_you_mean import there_are
 from holdfast.model.guard_conditions import Guards
-from holdfast.model.names import there_are
 from holdfast.model.resource import KEYS, ResourceSpec
 
 

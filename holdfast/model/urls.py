@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit, urlunsplit
 
 from holdfast.errors import UsageError
-from holdfast.model.found import short_hash
+from holdfast.model.found_items import short_hash
 from holdfast.model.item import MAX_KEY_BYTES
 from holdfast.model.redact import ESCAPE, credentials, without_credentials
 

@@ -19,7 +19,7 @@ from functools import cache
 from urllib.parse import SplitResult, unquote
 
 from holdfast.model import urls
-from holdfast.runtime.addresses import SocketAddress, places_of
+from holdfast.runtime.allowed_addresses import SocketAddress, places_of
 
 
 class HttpFailed(Exception):

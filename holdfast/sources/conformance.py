@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.model import codec
-from holdfast.model.found import check
+from holdfast.model.found_items import check
 from holdfast.sources.contract import Found, Kept, LookEnded, Source, SourceFailed, ending
 from holdfast.sources.registry import SourceSpec, read_source
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from holdfast.errors import HoldfastError
-from holdfast.model.found import Found, Kept, LookedUp
+from holdfast.model.found_items import Found, Kept, LookedUp
 
 __all__ = ["Found", "Kept", "LookEnded", "LookedUp", "Reader", "Source", "SourceFailed", "ending", "said"]
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from holdfast.model import urls
 from holdfast.sources import fetch, xml
+from holdfast.sources.conditional_get import Documents
 from holdfast.sources.contract import Found, Kept, Reader, Source, SourceFailed
-from holdfast.sources.documents import Documents
 
 _ROOTS = ("rss", "RDF", "feed")
 _LONGEST = 1000

@@ -19,7 +19,7 @@ from typing import IO, Any
 from urllib.parse import SplitResult, urljoin
 
 from holdfast.model import urls
-from holdfast.runtime.addresses import HostRefused
+from holdfast.runtime.allowed_addresses import HostRefused
 from holdfast.runtime.http_request import HttpFailed, HttpLimits, basic_authorization, request
 from holdfast.sources import readers
 from holdfast.sources.contract import Reader, SourceFailed

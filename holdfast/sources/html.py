@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 from holdfast.errors import UsageError
 from holdfast.model import urls
 from holdfast.sources import fetch, readers
+from holdfast.sources.conditional_get import Documents
 from holdfast.sources.contract import Found, Kept, Reader, Source, SourceFailed
-from holdfast.sources.documents import Documents
 from holdfast.sources.fetch import Document
 
 #: A page is held in memory while it is read.

@@ -15,10 +15,10 @@ import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.model import urls
-from holdfast.model.found import short_hash
+from holdfast.model.found_items import short_hash
 from holdfast.sources import fetch, readers
+from holdfast.sources.conditional_get import Documents
 from holdfast.sources.contract import Found, Kept, Reader, Source, SourceFailed
-from holdfast.sources.documents import Documents
 from holdfast.sources.fetch import Document
 from holdfast.sources.moments import earlier, later
 from holdfast.sources.rows import BadRow, at, found_in, is_missing, put

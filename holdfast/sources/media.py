@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.model import urls
-from holdfast.runtime.addresses import HostRefused, places_of
+from holdfast.runtime.allowed_addresses import HostRefused, places_of
 from holdfast.sources import readers
 from holdfast.sources.contract import Found, Kept, Reader, Source, SourceFailed
 from holdfast.sources.subprocess_ import lines, program

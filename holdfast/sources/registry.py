@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.engine.poll_sources import Wanted
 from holdfast.errors import UsageError
 from holdfast.model import codec, schedule
-from holdfast.model.found import short_hash
-from holdfast.model.names import nearest, there_are
+from holdfast.model.did_you_mean import nearest, there_are
+from holdfast.model.found_items import short_hash
 from holdfast.model.schedule import NEVER, Schedule
 from holdfast.sources import readers
 from holdfast.sources.contract import Reader, Source, said

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.model import codec
-from holdfast.model.found import Found
+from holdfast.model.found_items import Found
 
 _MISSING = object()
 

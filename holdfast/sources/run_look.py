@@ -19,8 +19,8 @@ from holdfast.engine.upsert import Decide, Looked, NewItem, as_looked, keys_for,
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, UsageError, ValueRefused
 from holdfast.model import codec
 from holdfast.model.durations import spoken
-from holdfast.model.failure_cause import storable
-from holdfast.model.found import Checked, Found, Kept, LookCounts, check, label
+from holdfast.model.error_fingerprint import storable
+from holdfast.model.found_items import Checked, Found, Kept, LookCounts, check, label
 from holdfast.model.log_lines import logger
 from holdfast.model.typed import ValueType
 from holdfast.model.urls import as_key

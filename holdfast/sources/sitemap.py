@@ -8,8 +8,8 @@ from urllib.parse import urljoin
 
 from holdfast.model import urls
 from holdfast.sources import fetch, readers, xml
+from holdfast.sources.conditional_get import Documents
 from holdfast.sources.contract import Found, Kept, Reader, Source, SourceFailed
-from holdfast.sources.documents import Documents
 
 #: How deep indexes may be nested; the protocol allows one level.
 MAX_DEPTH = 3

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.errors import StoreConflict
 from holdfast.store.driver import Driver, Limits
-from holdfast.store.enlist import Enlisted
+from holdfast.store.sqlalchemy_connection import Enlisted
 from holdfast.store.statements import Statement, Statements
 
 

@@ -20,7 +20,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, TraceFlags
 
 from holdfast.model import codec
-from holdfast.model.failure_cause import describe
+from holdfast.model.error_fingerprint import describe
 from holdfast.model.functions import is_async
 from holdfast.model.outcome import RetryLater, Skip
 from holdfast.model.paid_call import CallFacts

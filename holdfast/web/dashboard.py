@@ -34,8 +34,8 @@ from holdfast.web.metrics import serve_metrics
 from holdfast.web.page import Page
 from holdfast.web.pages import pages
 from holdfast.web.rendering import render, render_block
+from holdfast.web.resolve_doubt import Settling
 from holdfast.web.security import METRICS_PATH, Guard, Policy, Token, path_within, visit
-from holdfast.web.settle_doubt import Settling
 from holdfast.web.shared_answers import LIMIT_SECONDS, Answered, GaveUp, Questions
 
 log = logger("holdfast.web")

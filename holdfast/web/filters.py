@@ -13,9 +13,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 from holdfast.errors import UsageError
+from holdfast.model.did_you_mean import there_are
 from holdfast.model.durations import seconds
 from holdfast.model.money import micros
-from holdfast.model.names import there_are
 from holdfast.model.states import State
 
 #: No value in an address is longer.

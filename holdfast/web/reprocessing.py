@@ -14,9 +14,9 @@ from holdfast.answers.plan import Plan, about
 from holdfast.app import Holdfast
 from holdfast.engine.actions import ActionCounts
 from holdfast.errors import UsageError
+from holdfast.model.did_you_mean import there_are
 from holdfast.model.money import micros
 from holdfast.model.money import spoken as money
-from holdfast.model.names import there_are
 from holdfast.web.filters import PIPELINE, STAGE, Filter, Query
 from holdfast.web.shared_answers import GaveUp
 

@@ -19,9 +19,9 @@ from holdfast.worker.call import StageCall
 from holdfast.worker.commit.claim_planner import ClaimOrder
 from holdfast.worker.commit.committer import Committer
 from holdfast.worker.commit.settle_and_claim import Settled
+from holdfast.worker.handler_environment import Surroundings
 from holdfast.worker.isolated import StageConversation
 from holdfast.worker.runner import StageRunner
-from holdfast.worker.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, SpanContext

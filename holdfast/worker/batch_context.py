@@ -10,9 +10,9 @@ from holdfast.errors import UsageError
 from holdfast.model.item import Item
 from holdfast.model.log_lines import logger
 from holdfast.telemetry.attributes import BATCH_SIZE, Attributes, of_stage
-from holdfast.worker.call_or_reuse import key_of_all
 from holdfast.worker.context import Context
 from holdfast.worker.once import Once
+from holdfast.worker.once_decision import key_of_all
 from holdfast.worker.once_options import OnceOptions, Terms, check_memo_name, plain_name
 from holdfast.worker.provider_call import CallOptions, CallWith, ProviderCall
 

@@ -10,8 +10,8 @@ import msgspec
 
 from holdfast.engine.claim import Lease
 from holdfast.errors import UsageError
+from holdfast.model.did_you_mean import there_are
 from holdfast.model.layout import Layout
-from holdfast.model.names import there_are
 from holdfast.model.stage import PipelineSpec, StageSpec
 from holdfast.runtime.call import Call
 from holdfast.worker.context import Context

@@ -19,7 +19,7 @@ from holdfast.engine.finish_leases import AttemptEffect, Cost, FollowOn
 from holdfast.engine.follow_ons import WHEN_EXISTS
 from holdfast.errors import UsageError, ValueMismatch, ValueRefused
 from holdfast.model import codec
-from holdfast.model.failure_cause import storable
+from holdfast.model.error_fingerprint import storable
 from holdfast.model.item import Item, check_key
 from holdfast.model.log_lines import logger
 from holdfast.model.money import Amount, micros
@@ -32,13 +32,13 @@ from holdfast.providers.retry_after import used_up_for
 from holdfast.runtime.process_identity import Lineage
 from holdfast.telemetry.attributes import Attributes, of_attempt, of_stage
 from holdfast.worker import undeclared_reads as undeclared
-from holdfast.worker.call_or_reuse import SubStep, key_of
+from holdfast.worker.handler_environment import Surroundings
 from holdfast.worker.handler_log import ItemLog
 from holdfast.worker.once import Once, forget
+from holdfast.worker.once_decision import SubStep, key_of
 from holdfast.worker.once_options import OnceOptions, Terms, check_memo_name, check_resource, plain_name
+from holdfast.worker.once_sync_or_async import SubSteps, run, run_async
 from holdfast.worker.provider_call import CallOptions, CallWith, ProviderCall
-from holdfast.worker.surroundings import Surroundings
-from holdfast.worker.sync_or_async import SubSteps, run, run_async
 
 T = TypeVar("T")
 

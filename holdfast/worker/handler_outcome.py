@@ -26,7 +26,7 @@ from holdfast.errors import (
 )
 from holdfast.model import codec
 from holdfast.model.durations import spoken
-from holdfast.model.failure_cause import describe
+from holdfast.model.error_fingerprint import describe
 from holdfast.model.outcome import (
     NOTHING,
     CredentialRefused,

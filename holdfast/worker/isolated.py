@@ -27,14 +27,14 @@ from holdfast.engine.memos import MemoWrite
 from holdfast.engine.resource_state import lock_resources
 from holdfast.errors import HoldfastError, StoreUnavailable, UsageError
 from holdfast.model import codec
-from holdfast.model.failure_cause import describe
+from holdfast.model.error_fingerprint import describe
 from holdfast.model.log_lines import logger
 from holdfast.model.states import Alone, State
 from holdfast.runtime import child_messages as wire
 from holdfast.store import Store, Transaction
 from holdfast.worker.call import Offer, StageCall
+from holdfast.worker.handler_environment import Surroundings
 from holdfast.worker.runner import StageRunner
-from holdfast.worker.surroundings import Surroundings
 
 log = logger("holdfast.worker")
 

@@ -17,7 +17,7 @@ from holdfast.engine.claim import Lease
 from holdfast.engine.memos import MemoWrite
 from holdfast.errors import AnswerNotKept, CallInDoubt, Permanent, UsageError, ValueRefused
 from holdfast.model import codec
-from holdfast.model.failure_cause import storable
+from holdfast.model.error_fingerprint import storable
 from holdfast.model.item import Item
 from holdfast.model.money import shares
 from holdfast.model.outcome import ProviderPause
@@ -25,10 +25,11 @@ from holdfast.model.paid_call import NO_FACTS
 from holdfast.model.stage import StageSpec
 from holdfast.providers import verdict
 from holdfast.providers.verdicts import is_free
-from holdfast.worker.call_or_reuse import SubStep, key_of, key_of_all
+from holdfast.worker.handler_environment import Surroundings
+from holdfast.worker.once_decision import SubStep, key_of, key_of_all
 from holdfast.worker.once_options import Terms, name_of
-from holdfast.worker.surroundings import Surroundings
-from holdfast.worker.sync_or_async import SubSteps, UserCall
+from holdfast.worker.once_sync_or_async import SubSteps, UserCall
+from holdfast.worker.validate_answer import judge, rejection
 
 if TYPE_CHECKING:
     from holdfast.telemetry.spans import PaidCallSpan
@@ -212,7 +213,7 @@ class Once:
         for one, its in zip(some, paid, strict=True):
             if one not in answers:
                 reason = "the call returned no answer for this item"
-                verdicts[one] = one.refusal(reason)
+                verdicts[one] = rejection(one, reason)
                 writes.append((one, one.write("rejected", reason=reason, **its)))
                 continue
             try:
@@ -241,14 +242,14 @@ class Once:
         refused = []
         for one, text in answers:
             try:
-                reason, value = one.judge(text)
+                reason, value = judge(one.terms, text)
             except Exception as mistake:
                 verdicts[one] = mistake
                 continue
             if reason is None:
                 verdicts[one] = value
             else:
-                verdicts[one] = one.refusal(reason)
+                verdicts[one] = rejection(one, reason)
                 refused.append((one, one.write("rejected", value=text, reason=reason)))
         lost = yield from self._remember(refused)
         return {**verdicts, **lost}

@@ -8,9 +8,9 @@ from typing import Any, Literal, TypedDict
 
 from holdfast.errors import Permanent, UsageError
 from holdfast.model import codec
+from holdfast.model.did_you_mean import there_are
 from holdfast.model.functions import is_async
 from holdfast.model.money import Amount, micros
-from holdfast.model.names import there_are
 from holdfast.model.paid_call import NO_FACTS, CallFacts
 
 Price = Amount | Callable[[Any], Amount]

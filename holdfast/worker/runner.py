@@ -19,8 +19,8 @@ from holdfast.worker import undeclared_reads as undeclared
 from holdfast.worker.batch_context import BatchContext
 from holdfast.worker.call import StageCall
 from holdfast.worker.context import Context
+from holdfast.worker.handler_environment import Surroundings
 from holdfast.worker.handler_outcome import HandlerOutcome
-from holdfast.worker.surroundings import Surroundings
 
 
 class StageRunner(HandlerOutcome):

@@ -9,9 +9,9 @@ from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.worker.attempt_spans import AttemptSpans, TracedCommitter, TracedConversation, TracedRunner
 from holdfast.worker.call import StageCall
 from holdfast.worker.commit.committer import Committer
+from holdfast.worker.handler_environment import Surroundings
 from holdfast.worker.isolated import StageConversation
 from holdfast.worker.runner import StageRunner
-from holdfast.worker.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from holdfast.telemetry.spans import Spans

@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.blobs import Blobs, NoBlobs
 from holdfast.blobs.reference import references_in
-from holdfast.engine.clock_changes import clock_behind
+from holdfast.engine.clock_jumps import clock_behind
 from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.engine.layout import layout
 from holdfast.engine.memos import MemoWrite
@@ -45,15 +45,15 @@ from holdfast.version import VERSION
 from holdfast.worker.background import upkeep
 from holdfast.worker.background.guards import GuardWatch
 from holdfast.worker.background.heartbeat import Heartbeat, Listening
-from holdfast.worker.background.minutes import MinuteWriter
+from holdfast.worker.background.throughput import MinuteWriter
 from holdfast.worker.call import StageCall, offer_of, versions_of
 from holdfast.worker.commit.claim_planner import ClaimPlanner
 from holdfast.worker.commit.prefetch import InHand
 from holdfast.worker.context_reads import ContextReads
 from holdfast.worker.health import health_of
 from holdfast.worker.isolated import StageChild
-from holdfast.worker.minute_counts import MinuteCounts
 from holdfast.worker.settings import Settings
+from holdfast.worker.throughput_counts import MinuteCounts
 from holdfast.worker.traced_parts import parts_of
 
 log = logger("holdfast.worker")

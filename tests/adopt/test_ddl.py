@@ -13,7 +13,7 @@ from sqlalchemy import Column, DateTime, Engine, Integer, MetaData, Table, Text
 
 from holdfast.adopt import TableMapping, claim, complete, heartbeat, requeue_stale
 from holdfast.adopt.ddl.migration import DIALECTS, migration
-from holdfast.adopt.ddl.wanted import NAMES, Quote, TableMigration, WantedColumns
+from holdfast.adopt.ddl.missing_columns import NAMES, Quote, TableMigration, WantedColumns
 from holdfast.cli.adopt_sql import adopt_sql
 from holdfast.errors import DefinitionError, UsageError
 

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy import Column, Engine, MetaData, Table, Text
 
 from holdfast.adopt import Job, Loop, TableMapping
-from holdfast.adopt.rows.prepared import is_plain
+from holdfast.adopt.rows.compiled_statements import is_plain
 from tests.adopt.tables import Jobs
 from tests.adopt.test_connections import another
 from tests.adopt.test_loop import nothing

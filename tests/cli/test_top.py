@@ -16,9 +16,9 @@ from rich.console import Console
 
 from holdfast import Context, Holdfast, Item, Permanent, Pipeline
 from holdfast.cli import options
-from holdfast.cli.top.asking import Facts, ItemFacts, Question, Reader, ask, pause_seconds
 from holdfast.cli.top.frame import frame
 from holdfast.cli.top.keyboard import Keyboard
+from holdfast.cli.top.polling import Facts, ItemFacts, Question, Reader, ask, pause_seconds
 from holdfast.cli.top.screen import Screen
 from holdfast.cli.top.view import View
 from tests.cli.conftest import Commands

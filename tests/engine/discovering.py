@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.engine import poll_sources
 from holdfast.engine.poll_sources import Wanted
-from holdfast.model.found import Found, check, label
+from holdfast.model.found_items import Found, check, label
 
 MINUTE = 60_000_000
 HOUR = 60 * MINUTE

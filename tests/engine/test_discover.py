@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.engine import poll_sources
 from holdfast.errors import LeaseLost, UsageError
-from holdfast.model.found import LookCounts
+from holdfast.model.found_items import LookCounts
 from tests.engine.discovering import HOUR, MINUTE, Sources, batch
 from tests.support.harness import connected
 from tests.support.together import at_once

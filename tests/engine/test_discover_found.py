@@ -8,7 +8,7 @@ from holdfast.engine import poll_sources
 from holdfast.engine.poll_sources import Wanted
 from holdfast.engine.upsert import Looked, as_looked, look_up
 from holdfast.errors import UsageError, ValueRefused
-from holdfast.model.found import LookCounts, label
+from holdfast.model.found_items import LookCounts, label
 from holdfast.model.schedule import NEVER
 from tests.engine.discovering import Sources, batch
 

@@ -10,7 +10,7 @@ from holdfast.engine import error_groups, retry_and_cancel, selection
 from holdfast.engine.delete import Delete
 from holdfast.engine.fail import fail
 from holdfast.engine.finish_leases import Cost, FinishedAttempt
-from holdfast.engine.pages import items
+from holdfast.engine.item_pages import items
 from holdfast.engine.prune import prune_events
 from holdfast.errors import UsageError
 from holdfast.model.states import State

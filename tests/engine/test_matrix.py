@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.engine import matrix
-from holdfast.engine.pages import items
+from holdfast.engine.item_pages import items
 from holdfast.engine.reopen import reopen
 from holdfast.errors import UsageError
 from holdfast.model.states import Rerun, State

@@ -20,9 +20,9 @@ from holdfast.engine.actions import act
 from holdfast.engine.add import merged, overwrite, read_items
 from holdfast.engine.complete import complete
 from holdfast.engine.delete import Delete
+from holdfast.engine.export_cursor import Cursor
 from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.engine.plan_and_reprocess import Accept
-from holdfast.engine.result_cursor import Cursor
 from holdfast.engine.results import ResultRow, ResultWalk
 from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
 from holdfast.engine.selection import Which, Who

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.failure_cause import MESSAGE_LENGTH, Cause, cause_of, describe
+from holdfast.model.error_fingerprint import MESSAGE_LENGTH, Cause, cause_of, describe
 
 pytestmark = pytest.mark.req("V14", "P15")
 

@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.model import redact as redacting
-from holdfast.model.failure_cause import ERROR_LENGTH, describe, storable
+from holdfast.model.error_fingerprint import ERROR_LENGTH, describe, storable
 from holdfast.model.log_lines import CleanRecords
 from holdfast.model.redact import (
     MASK,

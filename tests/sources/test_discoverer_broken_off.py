@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.engine import poll_sources
 from holdfast.errors import StoreUnavailable
-from holdfast.model.found import Found
+from holdfast.model.found_items import Found
 from holdfast.sources.python_ import Python
 from holdfast.store import open_store
 from tests.sources import finding

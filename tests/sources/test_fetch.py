@@ -13,8 +13,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from holdfast.runtime import addresses
-from holdfast.runtime.addresses import is_public
+from holdfast.runtime import allowed_addresses
+from holdfast.runtime.allowed_addresses import is_public
 from holdfast.sources.contract import SourceFailed
 from holdfast.sources.fetch import Policy, fetch
 from tests.sources.site import serving
@@ -109,7 +109,7 @@ def test_a_redirect_to_loopback_is_refused_like_any_other_way_there(site, monkey
     """The first host is public as far as the check can see; the machine it sends us to is not."""
     secret = site.put("/secret", "metadata")
     start = site.redirect("/start", secret.replace("127.0.0.1", "127.0.0.2"))
-    monkeypatch.setattr(addresses, "is_public", lambda address: str(address) == "127.0.0.1")
+    monkeypatch.setattr(allowed_addresses, "is_public", lambda address: str(address) == "127.0.0.1")
     with pytest.raises(SourceFailed, match=r"127\.0\.0\.2 is at 127\.0\.0\.2"):
         fetch(start, Policy())
     assert site.asked == ["/start"]
@@ -134,7 +134,7 @@ def test_a_name_is_looked_up_once_and_the_checked_address_is_the_one_that_is_ask
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", place)]
 
     monkeypatch.setattr(socket, "getaddrinfo", rebinding)
-    monkeypatch.setattr(addresses, "is_public", lambda address: str(address) == "127.0.0.1")
+    monkeypatch.setattr(allowed_addresses, "is_public", lambda address: str(address) == "127.0.0.1")
     assert text(f"http://rebind.test:{port}/", Policy()) == b"here"
     assert len(answers) == 1
     with pytest.raises(SourceFailed, match=r"169.254.169.254"):

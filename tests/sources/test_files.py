@@ -9,7 +9,7 @@ import time
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.model.found import check
+from holdfast.model.found_items import check
 from holdfast.sources import SourceFailed
 
 pytestmark = [pytest.mark.req("J20"), pytest.mark.fault(80)]

@@ -192,7 +192,7 @@ def test_pages_that_never_end_are_cut(look, site):
 
 @pytest.mark.fault(80)
 def test_the_next_page_may_not_be_on_a_machine_that_is_not_allowed_and_gets_no_secret(look, site, monkeypatch):
-    monkeypatch.setattr("holdfast.runtime.addresses.is_public", lambda address: str(address) == "127.0.0.1")
+    monkeypatch.setattr("holdfast.runtime.allowed_addresses.is_public", lambda address: str(address) == "127.0.0.1")
     url = site.put("/a", '{"items": [], "next": "http://169.254.169.254/latest"}')
     with pytest.raises(SourceFailed, match=r"169.254.169.254"):
         look({"http_json": url, "items": "items", "next": "next", "headers": {"X-Key": "secret"}})

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from holdfast.errors import UsageError, ValueRefused
-from holdfast.model.found import check
+from holdfast.model.found_items import check
 from holdfast.sources import SourceFailed
 from holdfast.sources.read_lines import lines
 

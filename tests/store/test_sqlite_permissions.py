@@ -16,7 +16,7 @@ import pytest
 from holdfast.crashtest.copies import copies_for
 from holdfast.errors import StoreBroken, UsageError
 from holdfast.store import open_store
-from holdfast.store.own_engine import store_engine
+from holdfast.store.sqlalchemy_engine import store_engine
 from holdfast.store.sqlite_permissions import FILE_MODE
 from tests.support.forking import in_a_child
 from tests.support.other_user import USER, as_root, as_user

@@ -9,7 +9,7 @@ from html import unescape
 import pytest
 
 from holdfast import Holdfast
-from holdfast.engine import pages, selection
+from holdfast.engine import item_pages, selection
 from holdfast.web import Access
 from tests.support.together import at_once
 from tests.support.waiting import wait_for
@@ -39,10 +39,10 @@ def test_a_preview_counts_shows_samples_and_changes_nothing(web: Web, shelf: str
 def test_a_preview_that_has_not_searched_everything_says_so_and_can_be_confirmed(
     web: Web, shelf: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(pages, "SEARCHED", 1)
+    monkeypatch.setattr(item_pages, "SEARCHED", 1)
     found = web.get("/act/retry?state=failed&error=bad-2+has").text
     assert "Nothing was found in the part of the store that was searched" in found and "Retry all that match" in found
-    monkeypatch.setattr(pages, "PASSED_BY", 1)
+    monkeypatch.setattr(item_pages, "PASSED_BY", 1)
     found = web.get("/act/retry?state=done").text
     assert "+</strong> stages of items will be sent back" in found
     assert web.post("/act/retry", web.form("/act/retry?state=done")).status_code == 303
@@ -52,7 +52,7 @@ def test_a_preview_that_has_not_searched_everything_says_so_and_can_be_confirmed
 def test_what_cannot_be_undone_is_not_done_after_a_preview_that_found_nothing(
     web: Web, shelf: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(pages, "SEARCHED", 1)
+    monkeypatch.setattr(item_pages, "SEARCHED", 1)
     found = web.get("/act/delete?state=failed&error=bad-2+has").text
     assert "needs a preview with something in it" in found and 'class="confirm"' not in found
     form = {**web.form("/act/retry?state=failed"), "state": "failed", "error": "bad-2 has", "count": "0", "typed": "0"}

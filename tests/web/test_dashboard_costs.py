@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.answers.json_of import json_of
-from holdfast.engine import pages
+from holdfast.engine import item_pages
 from holdfast.web import Access, reprocessing
 from tests.web.conftest import HOSTILE, Web
 from tests.web.paid_shelf import paid_books
@@ -133,7 +133,7 @@ def test_who_may_not_reprocess_reads_the_plan_only(paid: str, serve: Callable[..
 
 
 def test_a_walk_that_takes_too_long_is_given_up_with_advice(newer: Web, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(pages, "FEW", 1)
+    monkeypatch.setattr(item_pages, "FEW", 1)
     monkeypatch.setattr(reprocessing, "WALK_SECONDS", -1.0)
     page = newer.get("/plan?pipeline=paid")
     assert page.status_code == 200

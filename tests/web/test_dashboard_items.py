@@ -9,7 +9,7 @@ from html import unescape
 import pytest
 
 from holdfast import Holdfast
-from holdfast.engine import listed_items
+from holdfast.engine import item_filters
 from tests.web.conftest import Web
 
 pytestmark = pytest.mark.req("P17")
@@ -33,7 +33,7 @@ def test_a_wrong_value_is_refused(web: Web, query: str):
 
 
 def test_a_slice_says_how_far_it_looked_and_offers_to_go_on(web: Web, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(listed_items, "LOOK", 3)
+    monkeypatch.setattr(item_filters, "LOOK", 3)
     found = web.get("/items?attempts=99").text
     assert "No item matches so far" in found
     assert "3 items or stages of items were looked at" in found

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import Holdfast
-from holdfast.engine import minutes
+from holdfast.engine import throughput_by_minute
 from holdfast.engine.layout import layout
 from holdfast.model.attempt_counts import MINUTE_US, AttemptCounts
 from holdfast.store import Transaction
@@ -78,7 +78,9 @@ def test_stages_that_were_busy_for_two_weeks_stay_below_a_hundred_kilobytes(shel
     def fill(tx: Transaction) -> None:
         first = tx.now // MINUTE_US // 15 - 14 * 96
         stages = sorted(layout(tx).stages)
-        minutes.write(tx, 0, {((first + n) * 15, stage): counted for n in range(1, 14 * 96) for stage in stages})
+        throughput_by_minute.write(
+            tx, 0, {((first + n) * 15, stage): counted for n in range(1, 14 * 96) for stage in stages}
+        )
 
     with Holdfast(shelf, create=False) as app:
         app.store.write(fill)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from holdfast.adopt.ddl.missing_columns import TableMigration, WantedColumns
 from holdfast.adopt.ddl.postgresql import write_postgresql
 from holdfast.adopt.ddl.sqlite import Present, read_present, write_sqlite
-from holdfast.adopt.ddl.wanted import TableMigration, WantedColumns
 from holdfast.adopt.sqlalchemy_errors import passes
 from holdfast.errors import DefinitionError, StoreBroken, StoreUnavailable, UsageError
 from holdfast.model.redact import ESCAPE, is_ambiguous

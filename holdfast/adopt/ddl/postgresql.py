@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.adopt.ddl.wanted import MARK, Quote, TableMigration, WantedColumns
+from holdfast.adopt.ddl.missing_columns import MARK, Quote, TableMigration, WantedColumns
 
 _TYPES = {
     "heartbeat": "timestamp with time zone",

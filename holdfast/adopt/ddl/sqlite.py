@@ -16,7 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from holdfast.adopt.ddl.wanted import MARK, Quote, TableMigration, WantedColumns
+from holdfast.adopt.ddl.missing_columns import MARK, Quote, TableMigration, WantedColumns
 from holdfast.errors import DefinitionError
 
 _TYPES = {

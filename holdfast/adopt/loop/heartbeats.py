@@ -14,7 +14,7 @@ from collections.abc import Callable
 from sqlalchemy import Connection, Engine
 from sqlalchemy.util import await_only, greenlet_spawn
 
-from holdfast.adopt.loop.sync_or_async import Bell, lock_for
+from holdfast.adopt.loop.sync_or_async_engine import Bell, lock_for
 from holdfast.adopt.rows.heartbeat import heartbeat
 from holdfast.adopt.sqlalchemy_errors import Complaints
 from holdfast.adopt.table.held_row import Held

@@ -18,7 +18,7 @@ from holdfast.adopt.connections import Place, is_async
 from holdfast.adopt.loop.counters import Counters
 from holdfast.adopt.loop.run import AsyncRun, ThreadedRun
 from holdfast.adopt.loop.state import LoopState, RowHandler
-from holdfast.adopt.loop.sync_or_async import Beside
+from holdfast.adopt.loop.sync_or_async_engine import Beside
 from holdfast.adopt.table.mapping import TableMapping
 from holdfast.signals import caught
 

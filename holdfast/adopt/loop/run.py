@@ -23,7 +23,7 @@ from holdfast.adopt.loop.draining import Rest, resting
 from holdfast.adopt.loop.heartbeats import Heartbeats
 from holdfast.adopt.loop.saving import completed_at_once, handing_back, is_usual, saving
 from holdfast.adopt.loop.state import CHECK_SECONDS, LoopState
-from holdfast.adopt.loop.sync_or_async import Bell, Beside
+from holdfast.adopt.loop.sync_or_async_engine import Bell, Beside
 from holdfast.adopt.loop.upkeep import PIECES, UpkeepTimes, unless_stopping
 from holdfast.adopt.rows.outcome import BROKEN_OFF
 from holdfast.adopt.rows.sql import has_last_attempts

@@ -16,11 +16,11 @@ from holdfast.adopt.connections import Open, Place, is_async, makes_transactions
 from holdfast.adopt.loop.batch_or_alone import ALONE, BATCH
 from holdfast.adopt.loop.counters import Counters
 from holdfast.adopt.loop.job import Job
-from holdfast.adopt.loop.sync_or_async import sleep
+from holdfast.adopt.loop.sync_or_async_engine import sleep
 from holdfast.adopt.loop.transact import Effect, patiently, transact, transact_once
 from holdfast.adopt.rows.claim import ClaimTerms, OrderBy, order_of
+from holdfast.adopt.rows.compiled_statements import DirectLine
 from holdfast.adopt.rows.outcome import Retry, error_text, read_retry
-from holdfast.adopt.rows.prepared import DirectLine
 from holdfast.adopt.rows.sql import Key, Where, conditions_of, has_last_attempts, is_last_attempt, key_in
 from holdfast.adopt.sqlalchemy_errors import Complaints
 from holdfast.adopt.table.mapping import Name, TableMapping

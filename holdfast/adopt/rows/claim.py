@@ -17,8 +17,8 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Dialect, Engine
 
 from holdfast.adopt.connections import Open, primitive
+from holdfast.adopt.rows.compiled_statements import DirectLine, Prepared
 from holdfast.adopt.rows.database_differences import Choice, Rows, moving, show_pending
-from holdfast.adopt.rows.prepared import DirectLine, Prepared
 from holdfast.adopt.rows.sql import Key, TableSql, Where, conditions_of, key_in
 from holdfast.adopt.table.held_row import Held
 from holdfast.adopt.table.mapping import Name, TableMapping

@@ -20,9 +20,9 @@ import sqlalchemy as sa
 from sqlalchemy import Dialect, Engine
 
 from holdfast.adopt.connections import Open, primitive
+from holdfast.adopt.rows.compiled_statements import DirectLine, Prepared
 from holdfast.adopt.rows.database_differences import Choice, Rows, changing, show_pending
 from holdfast.adopt.rows.outcome import COMPLETED, Outcome, is_spent
-from holdfast.adopt.rows.prepared import DirectLine, Prepared
 from holdfast.adopt.rows.sql import Roles, TableSql, key_in
 from holdfast.adopt.table.held_row import Finished, Held, lost
 from holdfast.adopt.table.mapping import WORDS, TableMapping

@@ -15,7 +15,7 @@ from holdfast.adopt.table.held_row import Held
 from holdfast.errors import LeaseLost, Permanent, UsageError
 from holdfast.model.backoff import Backoff
 from holdfast.model.durations import Duration, seconds
-from holdfast.model.failure_cause import describe, storable
+from holdfast.model.error_fingerprint import describe, storable
 from holdfast.model.outcome import CredentialRefused, OutOfCredit, RateLimited, RetryLater, Skip
 
 #: Delay before retrying a provider that gives no time of its own.

@@ -13,7 +13,7 @@ import click
 
 from holdfast.cli import options
 from holdfast.cli.output import terminal_width
-from holdfast.cli.top.asking import Facts, ask
+from holdfast.cli.top.polling import Facts, ask
 from holdfast.errors import UsageError
 from holdfast.model.durations import seconds
 

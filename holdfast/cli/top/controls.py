@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from holdfast.answers.overview import COLUMNS
 from holdfast.answers.text_tables import counted
 from holdfast.app import Holdfast
-from holdfast.cli.top.asking import Question, about_item, ask
+from holdfast.cli.top.polling import Question, about_item, ask
 from holdfast.cli.top.view import Prompt, Row, View
 
 #: How far the keys for a page go.

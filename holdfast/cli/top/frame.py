@@ -9,11 +9,12 @@ from decimal import Decimal
 from rich.console import Console
 from rich.text import Text
 
+from holdfast.answers.blockers import Blocker, blockers
 from holdfast.answers.limit import ResourceLimit
-from holdfast.answers.overview import COLUMNS, InTheWay, count_of, in_the_way
+from holdfast.answers.overview import COLUMNS, count_of
 from holdfast.answers.status import PipelineStatus
 from holdfast.answers.text_tables import shortened, table, to_the_second
-from holdfast.cli.top.asking import Facts
+from holdfast.cli.top.polling import Facts
 from holdfast.cli.top.view import Row, View
 from holdfast.model.log_lines import printable
 from holdfast.model.money import spoken as money
@@ -89,7 +90,7 @@ def frame(view: View, width: int, height: int, console: Console) -> list[Text]:
 def overview(view: View, width: int, room: int | None) -> list[Text]:
     """The page that everything begins with; all of it if the room is not limited."""
     head = _head(view)
-    sections = [_stages(view, width, is_live=room is not None), _in_the_way(view), _workers(view.facts, width)]
+    sections = [_stages(view, width, is_live=room is not None), _blockers(view), _workers(view.facts, width)]
     shown = [one for one in sections if one.lines or one.head]
     wants = [len(one.head) + len(one.lines) for one in shown]
     if room is not None:
@@ -180,12 +181,12 @@ def _spent(view: View, pipeline: PipelineStatus) -> str:
     return money(spent) if spent else ""
 
 
-def _in_the_way(view: View) -> Section:
-    found = [Text(f"  {_obstacle(one)}", "yellow") for one in in_the_way(view.overview)]
+def _blockers(view: View) -> Section:
+    found = [Text(f"  {_blocker(one)}", "yellow") for one in blockers(view.overview)]
     return Section([Text(), Text("in the way", "bold")] if found else [], found)
 
 
-def _obstacle(one: InTheWay) -> str:
+def _blocker(one: Blocker) -> str:
     when = "".join(
         f", {word} {to_the_second(at)}" for word, at in (("since", one.since), ("until", one.until)) if at is not None
     )

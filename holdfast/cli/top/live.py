@@ -21,10 +21,10 @@ from rich.console import Console
 
 from holdfast.app import Holdfast
 from holdfast.cli import options
-from holdfast.cli.top.asking import Facts, ItemFacts, Question, Reader, ask, is_expected
 from holdfast.cli.top.controls import Controls
 from holdfast.cli.top.frame import frame, prompt_line
 from holdfast.cli.top.keyboard import REST_SECONDS, Keyboard
+from holdfast.cli.top.polling import Facts, ItemFacts, Question, Reader, ask, is_expected
 from holdfast.cli.top.screen import Screen, held_stderr
 from holdfast.cli.top.view import View
 from holdfast.signals import STOPS, caught

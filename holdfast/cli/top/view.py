@@ -10,7 +10,7 @@ from msgspec.structs import replace as changed
 
 from holdfast.answers.overview import Overview
 from holdfast.answers.status import PipelineStatus
-from holdfast.cli.top.asking import Facts, ItemFacts
+from holdfast.cli.top.polling import Facts, ItemFacts
 
 #: A pipeline, or one of its stages.
 Row = tuple[str, str | None]

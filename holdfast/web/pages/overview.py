@@ -7,7 +7,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from holdfast.answers.overview import COLUMNS, Overview, count_of, in_the_way
+from holdfast.answers.blockers import blockers
+from holdfast.answers.overview import COLUMNS, Overview, count_of
 from holdfast.answers.rate_and_eta import StageRate, money_today, rates
 from holdfast.answers.status import StageStatus
 from holdfast.app import Holdfast
@@ -15,7 +16,7 @@ from holdfast.model.states import State
 from holdfast.web import charts
 from holdfast.web.filters import Query
 from holdfast.web.page import Page
-from holdfast.worker.background.minutes import WRITE_SECONDS
+from holdfast.worker.background.throughput import WRITE_SECONDS
 
 
 def ask(app: Holdfast, query: Query) -> Overview:
@@ -27,7 +28,7 @@ def view(answer: Overview, query: Query) -> Mapping[str, Any]:
     return {
         "columns": COLUMNS,
         "count_of": count_of,
-        "in_the_way": list(in_the_way(answer)),
+        "blockers": list(blockers(answer)),
         "workers": answer.status.workers,
         "rates": _by_stage(answer),
         "rates_at": max((one.last_at for one in answer.rates if one.last_at), default=None),

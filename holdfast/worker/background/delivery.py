@@ -18,9 +18,9 @@ import msgspec
 from holdfast.engine.alert_rules import Delivery
 from holdfast.model import urls
 from holdfast.model.alert import AlertRule
-from holdfast.model.failure_cause import storable
+from holdfast.model.error_fingerprint import storable
 from holdfast.model.log_lines import logger
-from holdfast.runtime.addresses import HostRefused
+from holdfast.runtime.allowed_addresses import HostRefused
 from holdfast.runtime.fork_server import exit_in_words, kill_all_of
 from holdfast.runtime.http_request import HttpFailed, HttpLimits, basic_authorization, request
 

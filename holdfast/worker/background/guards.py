@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from holdfast.model.failure_cause import describe, storable
+from holdfast.model.error_fingerprint import describe, storable
 from holdfast.model.guard_conditions import Guards
 from holdfast.model.log_lines import logger
 from holdfast.runtime.services import Service

@@ -24,7 +24,7 @@ from holdfast.engine.claim_within_limits import Blocked, Weight
 from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.engine.layout import layout
 from holdfast.model import codec
-from holdfast.model.failure_cause import describe
+from holdfast.model.error_fingerprint import describe
 from holdfast.model.item import Item
 from holdfast.model.layout import Layout
 from holdfast.model.money import micros

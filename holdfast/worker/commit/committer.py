@@ -35,7 +35,7 @@ from holdfast.worker.commit.memo_queue import MemoQueue
 from holdfast.worker.commit.settle_and_claim import SettleAndClaim, Settled
 from holdfast.worker.commit.who_commits import OVER, CommitTurns, Round
 from holdfast.worker.handler_outcome import fail_unsaved
-from holdfast.worker.minute_counts import MinuteCounts
+from holdfast.worker.throughput_counts import MinuteCounts
 
 log = logger("holdfast.worker")
 

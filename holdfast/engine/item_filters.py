@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from holdfast.engine import pages
+from holdfast.engine import item_pages
 from holdfast.engine.layout import layout
 from holdfast.model.facts import Facts
 from holdfast.model.key_pattern import Patterns
@@ -83,7 +83,7 @@ def listed_items(
     after: int | str,
     most: int,
 ) -> Listed:
-    """A page of items or of stages of items, as `pages.items` makes it; one that is narrowed is of stages."""
+    """A page of items or of stages of items, as `item_pages.items` makes it; one that is narrowed is of stages."""
 
     which: dict[str, Any] = {
         "pipeline": pipeline,
@@ -96,16 +96,16 @@ def listed_items(
 
     def page(after: int | str, most: int) -> tuple[list[Facts], str | None]:
         """A page, and where to go on behind it."""
-        last = pages.reach(tx, **which, after=after)
-        rows = pages.items(tx, **which, after=after, most=most, last=last)
+        last = item_pages.reach(tx, **which, after=after)
+        rows = item_pages.items(tx, **which, after=after, most=most, last=last)
         if len(rows) == most:
             return rows, rows[-1]["cursor"]
-        return rows, None if last == pages.LAST else str(last)
+        return rows, None if last == item_pages.LAST else str(last)
 
     if narrowed:
         return _slice(tx, narrowed, page, after, most)
     rows, cursor = page(after, most)
-    looked = None if cursor is None or len(rows) == most else int(cursor) - pages.Place.read(after).item
+    looked = None if cursor is None or len(rows) == most else int(cursor) - item_pages.Place.read(after).item
     return Listed(_with_versions(tx, rows), cursor, looked)
 
 
@@ -128,7 +128,7 @@ def _slice(
                 return Listed(found, row["cursor"], looked + passed_over + place + 1)
         looked += len(rows)
         if len(rows) < size or behind is None:
-            searched = 0 if behind is None else int(behind) - pages.Place.read(after).item
+            searched = 0 if behind is None else int(behind) - item_pages.Place.read(after).item
             return Listed(found, behind, looked + passed_over + searched)
         after = behind
         if narrowed.by_time and not fitting:
@@ -144,8 +144,8 @@ def _slice(
 def _next_changed(tx: Transaction, narrowed: Narrowed, first: int, last: int) -> int | None:
     """The next item from `first` on at which something changed in time, or the number behind `last` if there is none before;
     None if there are no items behind `last` either."""
-    since = -pages.LAST if narrowed.since is None else narrowed.since
-    until = pages.LAST if narrowed.until is None else narrowed.until
+    since = -item_pages.LAST if narrowed.since is None else narrowed.since
+    until = item_pages.LAST if narrowed.until is None else narrowed.until
     upto = last + 1
     for statement in ("next_updated", "next_ended", "next_held", "next_leased"):
         found = tx.run(statement, first=first, last=upto - 1, since=since, until=until)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.model.found import short_hash
+from holdfast.model.found_items import short_hash
 from holdfast.sources.contract import Source
 from holdfast.sources.fetch import MAX_BYTES, Document, Policy, fetch
 

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Backoff, Context, Holdfast, Item, Permanent, Pipeline
 from holdfast.answers import ListedItem
-from holdfast.engine import listed_items, pages
+from holdfast.engine import item_filters, item_pages
 
 pytestmark = pytest.mark.req("J5", "V14")
 
@@ -75,8 +75,8 @@ def test_a_list_is_narrowed_to_what_a_look_at_everything_finds(app: Holdfast):
 @pytest.mark.parametrize("most", [1, 3, 100])
 def test_slices_go_on_until_everything_was_looked_at(app: Holdfast, most: int, monkeypatch: pytest.MonkeyPatch):
     whole = places(app.items(cost=2))
-    monkeypatch.setattr(listed_items, "LOOK", 4)
-    monkeypatch.setattr(listed_items, "CHUNK", 3)
+    monkeypatch.setattr(item_filters, "LOOK", 4)
+    monkeypatch.setattr(item_filters, "CHUNK", 3)
     found: list[Any] = []
     looked, after = 0, "0"
     while True:
@@ -98,9 +98,9 @@ def test_a_list_narrowed_by_time_passes_over_what_did_not_change(
 ):
     """Slice by slice it finds what a look at everything finds, wherever in the list that is."""
     rows = every(app)
-    monkeypatch.setattr(listed_items, "LOOK", look)
-    monkeypatch.setattr(listed_items, "CHUNK", 2)
-    monkeypatch.setattr(listed_items, "PASS_OVER", 3)
+    monkeypatch.setattr(item_filters, "LOOK", look)
+    monkeypatch.setattr(item_filters, "CHUNK", 2)
+    monkeypatch.setattr(item_filters, "PASS_OVER", 3)
     for moment in {one.updated_at for one in rows}:
         assert going_on(app, since=moment) == places(one for one in rows if one.updated_at >= moment)
         assert going_on(app, until=moment) == places(one for one in rows if one.updated_at < moment)
@@ -109,8 +109,8 @@ def test_a_list_narrowed_by_time_passes_over_what_did_not_change(
 
 
 def test_a_slice_by_time_goes_further_than_one_that_reads_every_row(app: Holdfast, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(listed_items, "LOOK", 2)
-    monkeypatch.setattr(listed_items, "CHUNK", 2)
+    monkeypatch.setattr(item_filters, "LOOK", 2)
+    monkeypatch.setattr(item_filters, "CHUNK", 2)
     late = max(one.updated_at for one in every(app))
     assert app.items(attempts=3).cursor is not None
     page = app.items(since=late + timedelta(days=1))
@@ -120,7 +120,7 @@ def test_a_slice_by_time_goes_further_than_one_that_reads_every_row(app: Holdfas
 def test_a_part_of_an_error_is_searched_for_slice_by_slice(app: Holdfast, monkeypatch: pytest.MonkeyPatch):
     whole = places(app.items(error="odd"))
     assert whole == [(f"k{n}", "a") for n in (1, 3, 5, 7)]
-    monkeypatch.setattr(pages, "SEARCHED", 3)
+    monkeypatch.setattr(item_pages, "SEARCHED", 3)
     first = app.items(error="odd")
     assert (places(first), first.looked_at, first.cursor is None) == (whole[:1], 2, False)
     assert going_on(app, error="odd") == whole
@@ -144,7 +144,7 @@ def test_what_hardly_any_item_has_is_searched_for_slice_by_slice(app: Holdfast, 
     whole = [going_on(app, **one) for one in asked]
     assert all(whole)
     for name in ("FEW", "KEYS", "SEARCHED", "PASSED_BY", "STRETCH"):
-        monkeypatch.setattr(pages, name, 1)
+        monkeypatch.setattr(item_pages, name, 1)
     assert [going_on(app, **one) for one in asked] == whole
     rare = app.items(key="l*", state="pending")
     assert (rare.cursor is None, rare.looked_at) == (True, None)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from holdfast.engine import events as events_
-from holdfast.engine import pages, show_item
+from holdfast.engine import item_pages, show_item
 from holdfast.errors import UsageError
 from holdfast.model.states import State
 from holdfast.schema import migrations
@@ -78,9 +78,9 @@ STATUS = view("item_status", 2).replace("THEN 'pending'", ON_HOLD, 1).replace("h
 def ways(request, monkeypatch):
     """With small bounds every way of reading is taken."""
     if request.param == "small":
-        monkeypatch.setattr(pages, "STRETCH", 3)
-        monkeypatch.setattr(pages, "FEW", 2)
-        monkeypatch.setattr(pages, "MOST_PRIORITIES", 1)
+        monkeypatch.setattr(item_pages, "STRETCH", 3)
+        monkeypatch.setattr(item_pages, "FEW", 2)
+        monkeypatch.setattr(item_pages, "MOST_PRIORITIES", 1)
         monkeypatch.setattr(events_, "STRETCH", 5)
         monkeypatch.setattr(events_, "WIDE", 12)
 
@@ -172,7 +172,7 @@ def fits(pattern: str | tuple[str, ...] | None, key: str) -> bool:
 def page(app: App, **given: Any) -> list[dict[str, Any]]:
     asked = dict.fromkeys(("pipeline", "stage", "state", "key", "error")) | {"after": 0, "most": 100} | given
     state = asked.pop("state")
-    return app.store.read(lambda tx: pages.items(tx, **asked, states=() if state is None else (state,)))
+    return app.store.read(lambda tx: item_pages.items(tx, **asked, states=() if state is None else (state,)))
 
 
 def part_of(cases: Iterable[T], number: int) -> list[T]:

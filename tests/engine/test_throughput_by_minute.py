@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.clock import SECOND
-from holdfast.engine import minutes, reap
+from holdfast.engine import reap, throughput_by_minute
 from holdfast.model.attempt_counts import MINUTE_US, AttemptCounts
 from tests.support.harness import App
 
@@ -21,15 +21,15 @@ def counts(n: int = 1, run: int = 40, wait: int = 60, outcome: str = "done") -> 
 def write(app: App, slot: int, ago: int, what: AttemptCounts, stage: str = "a") -> None:
     """As a worker does, of a minute so many minutes ago."""
     place = (app.clock.now() // MINUTE_US - ago, app.stage(stage).id)
-    app.store.write(lambda tx: minutes.write(tx, slot, {place: what}))
+    app.store.write(lambda tx: throughput_by_minute.write(tx, slot, {place: what}))
 
 
-def join(app: App, most: int = minutes.CHUNK) -> int:
-    return app.store.write(lambda tx: minutes.join(tx, most), exclusive=True)
+def join(app: App, most: int = throughput_by_minute.CHUNK) -> int:
+    return app.store.write(lambda tx: throughput_by_minute.join(tx, most), exclusive=True)
 
 
 def throughput(app: App, last: int = 60) -> dict[str, Any]:
-    [found] = app.store.read(lambda tx: minutes.throughput(tx, app.name, None, last))
+    [found] = app.store.read(lambda tx: throughput_by_minute.throughput(tx, app.name, None, last))
     return found
 
 
@@ -50,7 +50,7 @@ def begun(app: App) -> App:
 
 def groups(app: App) -> dict[str, list[int]]:
     stages = [app.stage("a").id]
-    return app.store.read(lambda tx: minutes.failures_by_hour(tx, stages))
+    return app.store.read(lambda tx: throughput_by_minute.failures_by_hour(tx, stages))
 
 
 def test_failures_of_a_group_are_told_by_hour_before_and_after_they_are_joined(begun: App) -> None:
@@ -145,9 +145,9 @@ def test_joining_goes_on_where_it_was_cut_off(begun: App) -> None:
 
 def test_rows_are_kept_for_two_weeks(begun: App) -> None:
     write(begun, 1, 20, counts())
-    begun.clock.advance(minutes.KEPT_MINUTES * 60 - 60 * 60)
+    begun.clock.advance(throughput_by_minute.KEPT_MINUTES * 60 - 60 * 60)
     join(begun)
-    assert throughput(begun, minutes.KEPT_MINUTES)["attempts"] == 1
+    assert throughput(begun, throughput_by_minute.KEPT_MINUTES)["attempts"] == 1
     begun.clock.advance(2 * 60 * 60)
     join(begun)
     assert rows(begun) == []
@@ -167,4 +167,4 @@ def test_a_row_that_something_else_has_written_is_passed_over(begun: App, text: 
 def test_a_curve_has_a_bounded_number_of_points(begun: App, last: int, span: int) -> None:
     found = throughput(begun, last)
     assert found["span_seconds"] == 60.0 * span
-    assert last // span <= len(found["points"]) <= minutes.MOST_POINTS + 2
+    assert last // span <= len(found["points"]) <= throughput_by_minute.MOST_POINTS + 2

@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from holdfast.engine import minutes
+from holdfast.engine import throughput_by_minute
 from holdfast.runtime.services import Service
 from holdfast.store import Store
 from holdfast.store.store import new_identity
-from holdfast.worker.minute_counts import MinuteCounts
+from holdfast.worker.throughput_counts import MinuteCounts
 
 WRITE_SECONDS = 20.0
 JOIN_SECONDS = 60.0
@@ -37,8 +37,8 @@ class MinuteWriter(Service):
         self._write()
         if self._clock() >= self._join_at:
             self._join_at = self._clock() + JOIN_SECONDS
-            if self._store.read(minutes.are_to_join):
-                self._store.write(minutes.join, exclusive=True)
+            if self._store.read(throughput_by_minute.are_to_join):
+                self._store.write(throughput_by_minute.join, exclusive=True)
         return False
 
     def last_pass(self) -> None:
@@ -51,7 +51,7 @@ class MinuteWriter(Service):
             return
         slot = new_identity()
         try:
-            self._store.write(lambda tx: minutes.write(tx, slot, taken), patience_seconds=1.0)
+            self._store.write(lambda tx: throughput_by_minute.write(tx, slot, taken), patience_seconds=1.0)
         except BaseException:
             self._counts.put_back(taken)
             raise

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Permanent, Pipeline, RetryLater, Skip
-from holdfast.engine import minutes
+from holdfast.engine import throughput_by_minute
 from holdfast.errors import StoreUnavailable
 from holdfast.store import open_store
-from holdfast.worker.background.minutes import MinuteWriter
-from holdfast.worker.minute_counts import MinuteCounts
+from holdfast.worker.background.throughput import MinuteWriter
+from holdfast.worker.throughput_counts import MinuteCounts
 from tests.support.bench import QUICK, Bench
 from tests.support.steps import ask
 
@@ -97,7 +97,7 @@ def test_what_could_not_be_written_is_written_with_the_next_pass(url: str, monke
                 raise StoreUnavailable("gone")
 
             with monkeypatch.context() as broken:
-                broken.setattr(minutes, "write", unavailable)
+                broken.setattr(throughput_by_minute, "write", unavailable)
                 with pytest.raises(StoreUnavailable):
                     writer.one_pass()
             counts.add(now, [(stage, "done", [])])

@@ -21,10 +21,10 @@ from holdfast.engine import error_groups
 from holdfast.engine.item_stages import read_item_stages
 from holdfast.engine.layout import layout
 from holdfast.errors import UsageError
+from holdfast.model.did_you_mean import there_are
 from holdfast.model.facts import Facts
 from holdfast.model.key_pattern import Pattern, Patterns, several
 from holdfast.model.layout import Layout, StageRow
-from holdfast.model.names import there_are
 from holdfast.model.states import PASSED, State
 from holdfast.store import Transaction
 

@@ -9,12 +9,11 @@ from typing import Any
 
 from holdfast.engine.claim import Lease, Memo
 from holdfast.engine.memos import MemoWrite, idempotency_key
-from holdfast.errors import CallInDoubt, Permanent, Rejected, RejectedTooOften, UsageError
+from holdfast.errors import CallInDoubt, Permanent, RejectedTooOften, UsageError
 from holdfast.model import codec
-from holdfast.model.failure_cause import storable
 from holdfast.model.money import spoken
 from holdfast.model.stage import StageSpec
-from holdfast.worker.once_options import Terms, name_of
+from holdfast.worker.once_options import Terms
 
 
 @dataclass(slots=True, eq=False)
@@ -91,31 +90,6 @@ class SubStep:
                 f"{self.where}: the stage may cost {spoken(most)} per item: {spoken(spent)} are spent, and "
                 f"{spoken(expected)} more would be too much; the call was not made"
             )
-
-    def judge(self, text: str) -> tuple[str | None, Any]:
-        """Why an answer is rejected, None if it is not; and what the handler gets."""
-        validate, parse = self.terms.validate, self.terms.parse
-        if validate is not None:
-            try:
-                if validate(codec.decode(text)) is False:
-                    return f"{name_of(validate)} said no", None
-            except (Rejected, ValueError) as error:
-                return storable(f"{type(error).__name__}: {error}"), None
-        answer = codec.decode(text)
-        try:
-            return None, answer if parse is None else parse(answer)
-        except Rejected as error:
-            return storable(f"{type(error).__name__}: {error}"), None
-
-    def refusal(self, reason: str) -> Rejected | RejectedTooOften:
-        """The error of an attempt whose answer is rejected now."""
-        times = self.rejections + 1
-        # A multiple, because a person who retries the item allows as many rejections again.
-        if times % self.terms.rejections == 0:
-            return RejectedTooOften(
-                f"{self.where}: its answer was rejected {times} times, the last time because: {reason}"
-            )
-        return Rejected(f"{self.where}: the answer was rejected: {reason}; the next attempt calls again")
 
     def write(self, state: str, **more: Any) -> MemoWrite:
         version = _version(self.memo, self.spec) if state == "intended" else self.spec.version

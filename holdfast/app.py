@@ -82,7 +82,7 @@ from holdfast.engine.register import Registered, as_registered, changes_of, is_r
 from holdfast.engine.request_look import request_look
 from holdfast.engine.resolve import Resolve
 from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
-from holdfast.engine.selection import Which, Who, means_all_on_hold, stages_of
+from holdfast.engine.selection import Who, means_all_on_hold, stages_of
 from holdfast.engine.upsert import Added, keys_for
 from holdfast.engine.why import Why
 from holdfast.errors import AlreadyRunning, RunFailed, StoreBroken, UsageError
@@ -92,6 +92,7 @@ from holdfast.model.alert import AlertRule, read_alerts
 from holdfast.model.definition_changes import Changes
 from holdfast.model.did_you_mean import there_are
 from holdfast.model.durations import Duration, seconds
+from holdfast.model.item_filter import Which
 from holdfast.model.key_pattern import Patterns, several
 from holdfast.model.layout import Layout
 from holdfast.model.log_lines import logger
@@ -472,7 +473,9 @@ class Holdfast:
         `attempts` and `cost` are the least, `version` is that of the result, and `since` and `until` are when it last changed.
         These, and `error`, look through a part of what the other filters mean, and so does any filter whose matches are rare:
         `looked_at` says how much, and what is found after the `cursor` is on the next page, which may be empty."""
-        wanted, keys = [read_state(one) for one in several(state)], several(key)
+        which = Which(
+            pipeline, stage, frozenset(read_state(one) for one in several(state)), several(key), error, group=group
+        )
         narrowed = Narrowed(
             attempts,
             version,
@@ -480,22 +483,7 @@ class Holdfast:
             _begin(since),
             None if until is None else micros_since_1970(until, what="until"),
         )
-        return Items.page(
-            *self._read(
-                lambda tx: listed_items(
-                    tx,
-                    narrowed,
-                    pipeline=pipeline,
-                    stage=stage,
-                    states=wanted,
-                    key=keys,
-                    error=error,
-                    group=group,
-                    after=after,
-                    most=most,
-                )
-            )
-        )
+        return Items.page(*self._read(lambda tx: listed_items(tx, which, narrowed, after=after, most=most)))
 
     def results(
         self,
@@ -710,7 +698,7 @@ class Holdfast:
         on_walk: plan_and_reprocess.OnWalk | None = None,
     ) -> Plan:
         """What a `reprocess` with the same words would do, cost and take, from recorded history. Where every item has to be
-        looked at, `on_walk` is told why, and now and then how many were."""
+        looked at, `on_walk` is called with the reason, and now and then with how many were."""
         with self.scan() as store:
             forecasts = plan_and_reprocess.plan(
                 store,
@@ -845,7 +833,7 @@ class Holdfast:
     def pause(
         self, name: str, *, until: Duration | None = None, reason: str = "", by: str = "", resource: bool = False
     ) -> None:
-        """Let nothing more of a pipeline (or of whoever uses a resource) begin, for a length of time or until it is resumed."""
+        """Let nothing more of a pipeline (or of the stages that use a resource) begin, for a length of time or until it is resumed."""
         length = None if until is None else microseconds(seconds(until, what="until"))
         who = Who(by, reason)
         with self._lock:

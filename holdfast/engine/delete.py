@@ -16,13 +16,12 @@ from msgspec.structs import replace
 from holdfast.engine import ledger
 from holdfast.engine.fan_in import begin_if_ready
 from holdfast.engine.item_pages import Place as Cursor
-from holdfast.engine.item_pages import are_whole, some_items, some_stages_of_items, stages_of_items
-from holdfast.engine.item_pages import items as page_of_items
+from holdfast.engine.item_pages import items, some_items, some_stages_of_items
 from holdfast.engine.layout import layout
 from holdfast.engine.prune import forget_items, uncover, withdraw
 from holdfast.engine.resource_state import lock_resources
-from holdfast.engine.selection import ActionPlace, Which, Who, beginning
-from holdfast.model.facts import Facts
+from holdfast.engine.selection import ActionPlace, Who, beginning
+from holdfast.model.item_filter import Which
 from holdfast.model.states import State
 from holdfast.store import Transaction
 
@@ -44,7 +43,7 @@ class Delete:
         return beginning(tx, self.which)
 
     def choose(self, tx: Transaction, place: ActionPlace) -> tuple[list[_Chosen], ActionPlace | None]:
-        page = self._page(tx, int(place.after))
+        page = items(tx, self.which, after=int(place.after), most=CHUNK)
         rows = sorted({(row["id"], row["pipeline"]) for row in page if row["id"] <= place.until})
         is_last = len(page) < CHUNK or page[-1]["id"] > place.until
         return rows, None if is_last else replace(place, after=str(page[-1]["id"]))
@@ -54,36 +53,16 @@ class Delete:
 
     def count_ahead(self, tx: Transaction, place: ActionPlace, most: int) -> tuple[Counter[str], bool]:
         which, after = self.which, Cursor.read(place.after)
-        if are_whole(which.stage, which.states, which.error, which.group):
-            rows, more = some_items(tx, which.pipeline, which.key, after.item, most, place.until)
+        if which.is_of_items:
+            rows, more = some_items(tx, which, after.item, most, place.until)
             return self.count(tx, rows), more
         stages = layout(tx).chosen(which.pipeline, which.stage)
-        states = which.states or frozenset(State)
-        rows, more = some_stages_of_items(
-            tx, stages, states, which.key, which.error, which.group, after, most, place.until
-        )
+        rows, more = some_stages_of_items(tx, which, stages, after, most, place.until)
         names = {row.id: row.pipeline_name for row in stages}
         return self.count(tx, sorted({(item, names[stage]) for item, stage, _ in rows})), more
 
     def act(self, tx: Transaction, rows: list[_Chosen], who: Who) -> Counter[str]:
         return _delete(tx, [item for item, _ in rows], who)
-
-    def _page(self, tx: Transaction, after: int) -> list[Facts]:
-        which = self.which
-        if which.states:
-            stages = layout(tx).chosen(which.pipeline, which.stage)
-            return stages_of_items(tx, stages, which.states, which.key, which.error, which.group, Cursor(after), CHUNK)
-        return page_of_items(
-            tx,
-            pipeline=which.pipeline,
-            stage=which.stage,
-            states=(),
-            key=which.key,
-            error=which.error,
-            group=which.group,
-            after=after,
-            most=CHUNK,
-        )
 
 
 def _delete(tx: Transaction, items: Sequence[int], who: Who) -> Counter[str]:

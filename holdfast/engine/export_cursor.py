@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from holdfast.engine.selection import Which
 from holdfast.errors import UsageError
 from holdfast.model import codec
+from holdfast.model.item_filter import Which
 from holdfast.store import Transaction
 
 #: Rows of the last export that the cursor remembers, to recognise the history of its store.

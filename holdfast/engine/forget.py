@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from holdfast.engine import ledger
 from holdfast.engine.layout import layout
-from holdfast.engine.selection import CHUNK, ActionPlace, Which, Who, beginning, patterns_of, stages_of
+from holdfast.engine.selection import CHUNK, ActionPlace, Who, beginning, patterns_of, stages_of
+from holdfast.model.item_filter import Which
 from holdfast.model.paid_call import Paid, PaidCall
 from holdfast.store import Transaction
 

@@ -1,21 +1,21 @@
 """Lists of items as people ask for them: pages, with the version and the cost of each stage, and narrowed by what no index has.
 
 Attempts, version, cost and time are in no index. A list that is narrowed by them looks through a bounded slice of the page
-that the other filters make, and says how far it has looked: the next slice begins there. So does a list of what `pages` has
-to search for. An index of times would be written with every step. Instead the database passes over items at which nothing
+that the other filters make, and says how far it has looked: the next slice begins there. So does a list of what `item_pages`
+has to search for. An index of times would be written with every step. Instead the database passes over items at which nothing
 changed in time, which is quicker than to read them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from holdfast.engine import item_pages
 from holdfast.engine.layout import layout
 from holdfast.model.facts import Facts
-from holdfast.model.key_pattern import Patterns
+from holdfast.model.item_filter import Which
 from holdfast.model.states import State
 from holdfast.store import Transaction
 
@@ -70,34 +70,15 @@ class Listed(NamedTuple):
     looked_at: int | None = None
 
 
-def listed_items(
-    tx: Transaction,
-    narrowed: Narrowed,
-    *,
-    pipeline: str | None,
-    stage: str | None,
-    states: Collection[State],
-    key: Patterns,
-    error: str | None,
-    group: str | None,
-    after: int | str,
-    most: int,
-) -> Listed:
+def listed_items(tx: Transaction, which: Which, narrowed: Narrowed, *, after: int | str, most: int) -> Listed:
     """A page of items or of stages of items, as `item_pages.items` makes it; one that is narrowed is of stages."""
-
-    which: dict[str, Any] = {
-        "pipeline": pipeline,
-        "stage": stage,
-        "states": states or tuple(State) if narrowed else states,
-        "key": key,
-        "error": error,
-        "group": group,
-    }
+    if narrowed and not which.states:
+        which = replace(which, states=frozenset(State))
 
     def page(after: int | str, most: int) -> tuple[list[Facts], str | None]:
         """A page, and where to go on behind it."""
-        last = item_pages.reach(tx, **which, after=after)
-        rows = item_pages.items(tx, **which, after=after, most=most, last=last)
+        last = item_pages.reach(tx, which, after)
+        rows = item_pages.items(tx, which, after=after, most=most, last=last)
         if len(rows) == most:
             return rows, rows[-1]["cursor"]
         return rows, None if last == item_pages.LAST else str(last)

@@ -23,6 +23,7 @@ from holdfast.engine.layout import layout
 from holdfast.errors import UsageError
 from holdfast.model.did_you_mean import there_are
 from holdfast.model.facts import Facts
+from holdfast.model.item_filter import Which
 from holdfast.model.key_pattern import Pattern, Patterns, several
 from holdfast.model.layout import Layout, StageRow
 from holdfast.model.states import PASSED, State
@@ -52,71 +53,38 @@ _GROUPED = frozenset({State.FAILED, State.EXHAUSTED})
 _IN_GROUPS = _GROUPED | {State.RETRY_LATER}
 
 
-def items(
-    tx: Transaction,
-    *,
-    pipeline: str | None,
-    stage: str | None,
-    states: Collection[State],
-    key: Patterns,
-    error: str | None,
-    group: str | None = None,
-    after: int | str,
-    most: int,
-    last: int = LAST,
-) -> list[Facts]:
+def items(tx: Transaction, which: Which, *, after: int | str = 0, most: int, last: int = LAST) -> list[Facts]:
     """A page of items, in the order they were added; with a stage, states, an error or a group of errors, stages of items.
 
     `after` is an item's number, or the `cursor` of an entry: the next page begins behind it. They are looked for up to the item
     `last`.
     """
     known, place = layout(tx), Place.read(after)
-    error_groups.check(tx, group)
-    if pipeline is not None:
-        known.pipeline(pipeline)
-    if are_whole(stage, states, error, group):
+    error_groups.check(tx, which.group)
+    if which.pipeline is not None:
+        known.pipeline(which.pipeline)
+    if which.is_of_items:
         if place.stage is not None:
             raise UsageError(
                 f"after {place}: this is a place in a list of stages; in a list of items, name the item alone"
             )
-        return _items(tx, known, pipeline, key, place.item, most, last)
-    return stages_of_items(
-        tx, known.chosen(pipeline, stage), frozenset(states or State), key, error, group, place, most, last
-    )
+        return _items(tx, known, which, place.item, most, last)
+    return stages_of_items(tx, which, known.chosen(which.pipeline, which.stage), place, most, last)
 
 
 def stages_of_items(
-    tx: Transaction,
-    stages: Iterable[StageRow],
-    states: frozenset[State],
-    key: Patterns,
-    error: str | None,
-    group: str | None,
-    after: Place,
-    most: int,
-    last: int = LAST,
+    tx: Transaction, which: Which, stages: Iterable[StageRow], after: Place, most: int, last: int = LAST
 ) -> list[Facts]:
-    """A page of what is in one of these states at one of these stages."""
-    return _page(tx, stages, states, key, error, group, after, most, last).told()
+    """A page of what the filter selects at these stages."""
+    return _page(tx, which, stages, after, most, last).told()
 
 
-def reach(
-    tx: Transaction,
-    *,
-    pipeline: str | None,
-    stage: str | None,
-    states: Collection[State],
-    key: Patterns,
-    error: str | None,
-    group: str | None,
-    after: int | str,
-) -> int:
+def reach(tx: Transaction, which: Which, after: int | str) -> int:
     """Up to which item one answer looks for a page; LAST if what is asked for need not be searched for."""
     known, place = layout(tx), Place.read(after)
-    if are_whole(stage, states, error, group):
-        return _reach_of_items(tx, known, pipeline, key, place.item)
-    stages = known.chosen(pipeline, stage)
-    return _page(tx, stages, frozenset(states or State), key, error, group, place, 1).reach()
+    if which.is_of_items:
+        return _reach_of_items(tx, known, which, place.item)
+    return _page(tx, which, known.chosen(which.pipeline, which.stage), place, 1).reach()
 
 
 class Some(NamedTuple):
@@ -126,55 +94,34 @@ class Some(NamedTuple):
     more: bool
 
 
-def some_items(tx: Transaction, pipeline: str | None, key: Patterns, after: int, most: int, last: int) -> Some:
+def some_items(tx: Transaction, which: Which, after: int, most: int, last: int) -> Some:
     """Up to so many items up to `last`: each with the name of its pipeline."""
     known = layout(tx)
-    until = min(last, _reach_of_items(tx, known, pipeline, key, after))
-    found = _rows_of_items(tx, known, pipeline, key, after, most + 1, until)
+    until = min(last, _reach_of_items(tx, known, which, after))
+    found = _rows_of_items(tx, known, which, after, most + 1, until)
     names = {row.id: row.name for row in known.pipelines.values()}
     rows = [(row["id"], names[row["pipeline"]]) for row in found[:most]]
     return Some(rows, len(found) > most or until < last)
 
 
 def some_stages_of_items(
-    tx: Transaction,
-    stages: Iterable[StageRow],
-    states: frozenset[State],
-    key: Patterns,
-    error: str | None,
-    group: str | None,
-    after: Place,
-    most: int,
-    last: int,
+    tx: Transaction, which: Which, stages: Iterable[StageRow], after: Place, most: int, last: int
 ) -> Some:
-    """Up to so many of what is in one of these states at one of these stages: item, stage and state."""
-    return _page(tx, stages, states, key, error, group, after, most, last).some()
-
-
-def are_whole(stage: str | None, states: Collection[State], error: str | None, group: str | None) -> bool:
-    """Whether a list is of items, and not of stages of items."""
-    return not states and stage is None and error is None and group is None
+    """Up to so many of what the filter selects at these stages: item, stage and state."""
+    return _page(tx, which, stages, after, most, last).some()
 
 
 def _page(
-    tx: Transaction,
-    stages: Iterable[StageRow],
-    states: frozenset[State],
-    key: Patterns,
-    error: str | None,
-    group: str | None,
-    after: Place,
-    most: int,
-    last: int = LAST,
+    tx: Transaction, which: Which, stages: Iterable[StageRow], after: Place, most: int, last: int = LAST
 ) -> _Page:
-    if error is not None:
+    states = which.states or frozenset(State)
+    if which.error is not None:
         states &= _WITH_ERRORS
-    if group is not None:
+    if which.group is not None:
         states &= _IN_GROUPS
     known, chosen = layout(tx), {row.id: row for row in stages}
     every = {row.pipeline for row in chosen.values()} == {row.id for row in known.pipelines.values()}
-    passed_by = _passed_by(known, after)
-    return _Page(tx, chosen, states, _patterns(key), error, group, after, most, last, passed_by, every)
+    return _Page(tx, which, chosen, states, _patterns(which.key), after, most, last, _passed_by(known, after), every)
 
 
 def _patterns(key: Patterns) -> list[Pattern]:
@@ -220,11 +167,9 @@ def _order(row: StageRow) -> Order:
 # Items ----------------------------------------------------------------------------------------------------------------
 
 
-def _items(
-    tx: Transaction, known: Layout, pipeline: str | None, key: Patterns, after: int, most: int, last: int
-) -> list[Facts]:
+def _items(tx: Transaction, known: Layout, which: Which, after: int, most: int, last: int) -> list[Facts]:
     names = {row.id: row.name for row in known.pipelines.values()}
-    rows = _rows_of_items(tx, known, pipeline, key, after, most, last)
+    rows = _rows_of_items(tx, known, which, after, most, last)
     statuses: dict[int, str] = dict(tx.run("item_status", items=[row["id"] for row in rows])) if rows else {}
     return [
         {
@@ -240,14 +185,12 @@ def _items(
     ]
 
 
-def _rows_of_items(
-    tx: Transaction, known: Layout, pipeline: str | None, key: Patterns, after: int, most: int, last: int
-) -> list[Facts]:
-    pipelines = _numbers(known, pipeline)
-    only = None if pipeline is None else pipelines[0]
+def _rows_of_items(tx: Transaction, known: Layout, which: Which, after: int, most: int, last: int) -> list[Facts]:
+    pipelines = _numbers(known, which.pipeline)
+    only = None if which.pipeline is None else pipelines[0]
     found = {
         row["id"]: row
-        for pattern in (_patterns(key) if pipelines else ())
+        for pattern in (_patterns(which.key) if pipelines else ())
         for row in _walk_or_look_up(tx, pipelines, only, pattern, after, most, last)
     }
     return [found[number] for number in sorted(found)[:most]]
@@ -274,10 +217,10 @@ def _walk_or_look_up(
     return tx.records("read_items", items=wanted) if wanted else []
 
 
-def _reach_of_items(tx: Transaction, known: Layout, pipeline: str | None, key: Patterns, after: int) -> int:
-    pipelines = _numbers(known, pipeline)
-    for pattern in _patterns(key):
-        if pattern.is_narrow or pipeline is not None:
+def _reach_of_items(tx: Transaction, known: Layout, which: Which, after: int) -> int:
+    pipelines = _numbers(known, which.pipeline)
+    for pattern in _patterns(which.key):
+        if pattern.is_narrow or which.pipeline is not None:
             if few_items(tx, pipelines, pattern, KEYS) is None:
                 return _bound(tx, after + PASSED_BY)
         elif pattern != Pattern():
@@ -331,11 +274,11 @@ class _Page:
     """A page of stages of items. Everything that is given must hold."""
 
     tx: Transaction
+    which: Which
     stages: Mapping[int, StageRow]
+    #: Those of the filter that can have what it asks for.
     states: frozenset[State]
     patterns: Sequence[Pattern]
-    error: str | None
-    group: str | None
     after: Place
     most: int
     last: int
@@ -392,7 +335,7 @@ class _Page:
                 passed, last = self._extent(walk, pattern, left)
                 left, more = left - passed, more or last < self.last
                 rest = {**self._rest([], several=True), "last": min(last, self.last)}
-                statement = "some_bad" if walk.statement == "page_bad" and self.error is None else walk.statement
+                statement = "some_bad" if walk.statement == "page_bad" and self.which.error is None else walk.statement
                 for item, stage, state in self.tx.places(statement, **walk.which, **place, **rest):
                     if item > self.after.item or self._is_on_page({"item": item, "stage": stage}):
                         found[item, stage] = state
@@ -413,8 +356,8 @@ class _Page:
     def _is_meant(self, row: Facts) -> bool:
         return (
             row["state"] in self.states
-            and (self.error is None or (row["error"] is not None and self.error in row["error"]))
-            and (self.group is None or row["error_group"] == self.group)
+            and (self.which.error is None or (row["error"] is not None and self.which.error in row["error"]))
+            and (self.which.group is None or row["error_group"] == self.which.group)
         )
 
     @property
@@ -444,8 +387,8 @@ class _Page:
         walks = [*self._passed()]
         stages = {"stages": [*self.stages]}
         ended = self.states - {State.RETRY_LATER}
-        if self.group is not None and ended:
-            which = {**stages, "states": sorted(ended), "error": self.error, "group": self.group}
+        if self.which.group is not None and ended:
+            which = {**stages, "states": sorted(ended), "error": self.which.error, "group": self.which.group}
             walks.append(_Walk("page_group", which, "extent_group"))
         if State.IN_PROGRESS in self.states:
             walks.append(_Walk("page_leased", stages))
@@ -460,12 +403,12 @@ class _Page:
 
     def _extent(self, walk: _Walk, pattern: Pattern, look: int) -> tuple[int, int]:
         """How many rows a walk passes that may not be wanted, up to a limit, and the last item up to there; LAST if it ends."""
-        reads = self.error is not None or pattern != Pattern()
+        reads = self.which.error is not None or pattern != Pattern()
         if walk.statement == "page_passed":
             return 0, _bound(self.tx, self._behind + (SEARCHED if reads else PASSED_BY))
         # The index of error groups has the failed and the exhausted of all stages together.
         of_part = len(self.stages) < len(layout(self.tx).stages) or not self.states >= _GROUPED
-        of_group = self.group is not None and (walk.statement == "page_delayed" or of_part)
+        of_group = self.which.group is not None and (walk.statement == "page_delayed" or of_part)
         if walk.extent is None or not (reads or of_group):
             return 0, LAST
         [(passed, last)] = self.tx.run(walk.extent, **walk.which, after=self._behind, look=look)
@@ -480,14 +423,14 @@ class _Page:
 
     def _open_or_bad(self, stage: int, state: State) -> list[_Walk]:
         """Of one stage, what waits, is delayed, on hold, or ended badly."""
-        which = {"stage": stage, "error": self.error}
+        which = {"stage": stage, "error": self.which.error}
         if state is State.PENDING:
             return self._waiting(stage)
         if state is State.RETRY_LATER:
-            return [_Walk("page_delayed", {**which, "group": self.group}, "extent_delayed")]
+            return [_Walk("page_delayed", {**which, "group": self.which.group}, "extent_delayed")]
         if state is State.ON_HOLD:
             return [_Walk("page_held", which, "extent_held")]
-        if state in _BAD and self.group is None:
+        if state in _BAD and self.which.group is None:
             return [_Walk("page_bad", {**which, "state": str(state)}, "extent_bad")]
         return []
 
@@ -509,7 +452,7 @@ class _Page:
             if n and state in states and stage in self.stages
         }
         which = {"stages": sorted({stage for stage, _ in counted}), "states": sorted({state for _, state in counted})}
-        return [_Walk("page_passed", {**which, "error": self.error})] if counted else []
+        return [_Walk("page_passed", {**which, "error": self.which.error})] if counted else []
 
     def _first(self, found: list[Facts], more: list[Facts]) -> list[Facts]:
         """The first of these on this page, each once."""

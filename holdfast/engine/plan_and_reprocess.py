@@ -24,9 +24,10 @@ from holdfast.engine.item_pages import few_items
 from holdfast.engine.layout import layout
 from holdfast.engine.on_hold import hold_for_version
 from holdfast.engine.reopen import reopen
-from holdfast.engine.selection import ActionPlace, Which, Who, beginning
+from holdfast.engine.selection import ActionPlace, Who, beginning
 from holdfast.engine.stale_by_type import may_not_fit, unfit_results
 from holdfast.errors import UsageError
+from holdfast.model.item_filter import Which
 from holdfast.model.key_pattern import Pattern
 from holdfast.model.layout import Layout, StageRow
 from holdfast.model.states import PASSED, Rerun, State

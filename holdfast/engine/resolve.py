@@ -16,9 +16,10 @@ from holdfast.engine import ledger
 from holdfast.engine.layout import layout, record
 from holdfast.engine.resource_state import lock_resources
 from holdfast.engine.retry_and_cancel import let_run
-from holdfast.engine.selection import CHUNK, ActionPlace, Chosen, Which, Who, beginning, patterns_of, stages_of
+from holdfast.engine.selection import CHUNK, ActionPlace, Chosen, Who, beginning, patterns_of, stages_of
 from holdfast.engine.show_item import find_item
 from holdfast.errors import UsageError
+from holdfast.model.item_filter import Which
 from holdfast.model.layout import StageRow
 from holdfast.model.money import shares as in_shares
 from holdfast.model.paid_call import Paid, PaidCall

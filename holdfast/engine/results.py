@@ -26,8 +26,9 @@ from holdfast.engine.export_cursor import (
 )
 from holdfast.engine.item_pages import few_items
 from holdfast.engine.layout import layout
-from holdfast.engine.selection import Which, patterns_of
+from holdfast.engine.selection import patterns_of
 from holdfast.errors import UsageError
+from holdfast.model.item_filter import Which
 from holdfast.model.key_pattern import Pattern, several
 from holdfast.model.layout import StageRow
 from holdfast.model.states import BAD, FINISHED, PASSED, State

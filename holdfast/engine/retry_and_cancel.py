@@ -18,8 +18,9 @@ from holdfast.engine.finish_leases import write_outcomes
 from holdfast.engine.layout import record
 from holdfast.engine.reopen import reopen as send_back
 from holdfast.engine.resource_state import lock_resources
-from holdfast.engine.selection import ActionPlace, Chosen, Selected, Which, Who, beginning, choose, some_of
+from holdfast.engine.selection import ActionPlace, Chosen, Selected, Who, beginning, choose, some_of
 from holdfast.errors import UsageError
+from holdfast.model.item_filter import Which
 from holdfast.model.states import FINISHED, OPEN, PASSED, Rerun, State
 from holdfast.store import Transaction
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,6 +12,7 @@ from holdfast.engine.item_pages import Place as Cursor
 from holdfast.engine.item_pages import Some, some_stages_of_items, stages_of_items
 from holdfast.engine.layout import layout
 from holdfast.model.error_fingerprint import storable
+from holdfast.model.item_filter import Which
 from holdfast.model.key_pattern import several
 from holdfast.model.layout import StageRow
 from holdfast.model.states import State
@@ -19,21 +20,6 @@ from holdfast.store import Transaction
 
 #: Entries per transaction of an action.
 CHUNK = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Which:
-    """A filter for stages of items. All conditions must hold."""
-
-    pipeline: str | None = None
-    stage: str | None = None
-    states: frozenset[State] = frozenset()
-    key: str | tuple[str, ...] | None = None
-    #: A part of the error's text.
-    error: str | None = None
-    older_than_us: int | None = None
-    #: The id of an error group.
-    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +90,7 @@ def choose(tx: Transaction, which: Which, states: frozenset[State], place: Actio
     has moved to meanwhile."""
     stages = _stages(tx, which)
     cursor = Cursor.read(place.after)
-    page = stages_of_items(tx, stages, states, which.key, which.error, which.group, cursor, CHUNK)
+    page = stages_of_items(tx, replace(which, states=states), stages, cursor, CHUNK)
     number = {(row.pipeline_name, row.name): row.id for row in stages}
     rows = [
         Chosen(row["id"], number[row["pipeline"], row["stage"]], row["state"])
@@ -118,9 +104,7 @@ def choose(tx: Transaction, which: Which, states: frozenset[State], place: Actio
 def some_of(tx: Transaction, which: Which, states: frozenset[State], place: ActionPlace, most: int) -> Some:
     """Up to so many of what is still to be chosen, in no order: item, stage and state."""
     after = Cursor.read(place.after)
-    return some_stages_of_items(
-        tx, _stages(tx, which), states, which.key, which.error, which.group, after, most, place.until
-    )
+    return some_stages_of_items(tx, replace(which, states=states), _stages(tx, which), after, most, place.until)
 
 
 def patterns_of(tx: Transaction, which: Which) -> list[str]:

@@ -12,6 +12,7 @@ from holdfast.model.definition_changes import release
 from holdfast.model.duration_buckets import percentile_us
 from holdfast.model.error_fingerprint import cause_of
 from holdfast.model.facts import Facts
+from holdfast.model.item_filter import Which
 from holdfast.model.layout import PipelineRow, StageRow
 from holdfast.model.shell_quoting import word
 from holdfast.model.states import State
@@ -105,7 +106,7 @@ def bad_ends(tx: Transaction, places: Iterable[tuple[str, str, str]]) -> tuple[l
     first: list[Facts] = []
     for pipeline, stage, state in places:
         where: Facts = {"pipeline": pipeline, "stage": stage}
-        rows = items(tx, **where, states=[State(state)], key=None, error=None, after=0, most=LOOKED_AT)
+        rows = items(tx, Which(**where, states=frozenset({State(state)})), most=LOOKED_AT)
         first += rows[: MOST_ERRORS - len(first)]
         for row in rows:
             error = (row["error"] or "no error was recorded").partition("\n")[0]

@@ -10,7 +10,6 @@ from typing import Any, BinaryIO, Generic, Literal, Protocol, TypeVar, get_args
 
 from holdfast.answers.answer import html_table
 from holdfast.engine.results import ResultWalk
-from holdfast.engine.selection import Which
 from holdfast.errors import UsageError
 from holdfast.export.arrow import Parquet, batches, required, schema_of
 from holdfast.export.columns import Column, ExportRow, needs, read_columns, shown
@@ -18,6 +17,7 @@ from holdfast.export.result import Result
 from holdfast.export.text_files import Csv, JsonLines
 from holdfast.export.whole_file import whole_file
 from holdfast.model.did_you_mean import there_are
+from holdfast.model.item_filter import Which
 from holdfast.model.stage import StageSpec
 from holdfast.store import Store
 

@@ -10,7 +10,8 @@ import pytest
 from holdfast.engine import actions as acting
 from holdfast.engine import selection
 from holdfast.engine.retry_and_cancel import CancelStages
-from holdfast.engine.selection import Which, Who
+from holdfast.engine.selection import Who
+from holdfast.model.item_filter import Which
 from holdfast.store import open_store
 
 pytestmark = pytest.mark.req("J7")

@@ -13,8 +13,9 @@ from holdfast.engine import actions, delete, prune, selection
 from holdfast.engine.delete import Delete
 from holdfast.engine.on_hold import hold
 from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
-from holdfast.engine.selection import Which, Who
+from holdfast.engine.selection import Who
 from holdfast.errors import UsageError
+from holdfast.model.item_filter import Which
 from holdfast.model.states import State
 from holdfast.worker.background.upkeep import ActionFinisher
 from tests.support.harness import connected

@@ -12,8 +12,9 @@ import pytest
 from holdfast import Context, Holdfast, Item, Pipeline
 from holdfast.engine.actions import act, count
 from holdfast.engine.delete import Delete
-from holdfast.engine.selection import Which, Who
+from holdfast.engine.selection import Who
 from holdfast.errors import LeaseLost
+from holdfast.model.item_filter import Which
 from tests.support.bench import QUICK, Bench
 from tests.support.harness import App
 from tests.support.processes import wait_for

@@ -13,6 +13,7 @@ from holdfast.engine.finish_leases import Cost, FinishedAttempt
 from holdfast.engine.item_pages import items
 from holdfast.engine.prune import prune_events
 from holdfast.errors import UsageError
+from holdfast.model.item_filter import Which
 from holdfast.model.states import State
 from tests.support.harness import App
 
@@ -24,8 +25,9 @@ def errors(app: App, **asked: Any) -> list[dict[str, Any]]:
 
 
 def of_group(app: App, group: str, **asked: Any) -> list[tuple[str, str]]:
-    given = dict.fromkeys(("pipeline", "stage", "key", "error")) | {"states": (), "after": 0, "most": 100} | asked
-    return [(one["key"], one["state"]) for one in app.store.read(lambda tx: items(tx, group=group, **given))]
+    after, most = asked.pop("after", 0), asked.pop("most", 100)
+    which = Which(group=group, **{**asked, "states": frozenset(asked.get("states", ()))})
+    return [(one["key"], one["state"]) for one in app.store.read(lambda tx: items(tx, which, after=after, most=most))]
 
 
 def three_that_fail(app: App) -> str:

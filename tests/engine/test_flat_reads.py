@@ -19,9 +19,9 @@ from holdfast.engine import (
     event_pages,
     events,
     gauges,
+    item_filters,
+    item_pages,
     limits,
-    listed_items,
-    pages,
     plan_and_reprocess,
     poll_sources,
     resolve,
@@ -30,9 +30,10 @@ from holdfast.engine import (
 )
 from holdfast.engine.delete import Delete
 from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
-from holdfast.engine.selection import ActionPlace, Which, Who
+from holdfast.engine.selection import ActionPlace, Who
 from holdfast.engine.undo import Trail, follow
 from holdfast.engine.why import Why
+from holdfast.model.item_filter import Which
 from holdfast.model.states import State
 from holdfast.store import Store, Transaction
 from tests.support.crowd import TWENTY, Crowd
@@ -53,19 +54,19 @@ postgres_only = pytest.mark.parametrize("database", ["postgres"], indirect=True)
 @pytest.fixture(autouse=True)
 def small_stretches(monkeypatch):
     """What is walked through before an index is searched is far less than there is, as it is with millions of items."""
-    monkeypatch.setattr(pages, "STRETCH", 100)
-    monkeypatch.setattr(pages, "FEW", 50)
-    monkeypatch.setattr(pages, "KEYS", 50)
-    monkeypatch.setattr(pages, "SEARCHED", 40)
-    monkeypatch.setattr(pages, "PASSED_BY", 100)
+    monkeypatch.setattr(item_pages, "STRETCH", 100)
+    monkeypatch.setattr(item_pages, "FEW", 50)
+    monkeypatch.setattr(item_pages, "KEYS", 50)
+    monkeypatch.setattr(item_pages, "SEARCHED", 40)
+    monkeypatch.setattr(item_pages, "PASSED_BY", 100)
     monkeypatch.setattr(events, "STRETCH", 100)
     monkeypatch.setattr(events, "WIDE", 1000)
     monkeypatch.setattr(error_groups, "MOST_ITEMS", 50)
     monkeypatch.setattr(event_pages, "SLICE", 100)
     monkeypatch.setattr(audit, "SLICE", 50)
-    monkeypatch.setattr(listed_items, "LOOK", 40)
-    monkeypatch.setattr(listed_items, "CHUNK", 20)
-    monkeypatch.setattr(listed_items, "PASS_OVER", 100)
+    monkeypatch.setattr(item_filters, "LOOK", 40)
+    monkeypatch.setattr(item_filters, "CHUNK", 20)
+    monkeypatch.setattr(item_filters, "PASS_OVER", 100)
 
 
 @pytest.fixture
@@ -82,10 +83,9 @@ def crowd(app):
 # What is asked --------------------------------------------------------------------------------------------------------
 
 
-def items(**given: Any) -> Question:
-    asked = dict.fromkeys(("pipeline", "stage", "state", "key", "error")) | {"after": 0, "most": 10} | given
-    state = asked.pop("state")
-    return lambda tx: pages.items(tx, **asked, states=() if state is None else (state,))
+def items(state: State | None = None, after: int | str = 0, **given: Any) -> Question:
+    which = Which(**given, states=frozenset() if state is None else frozenset({state}))
+    return lambda tx: item_pages.items(tx, which, after=after, most=10)
 
 
 def narrowed(
@@ -97,9 +97,8 @@ def narrowed(
     **given: Any,
 ) -> Question:
     """A slice of a list that has to be searched for, or is narrowed by what no index has."""
-    asked: dict[str, Any] = {"pipeline": None, "stage": None, "key": key, "group": group}
-    asked |= {"states": () if state is None else (state,), "error": error, "after": after, "most": 10}
-    return lambda tx: listed_items.listed_items(tx, listed_items.Narrowed(**given), **asked)
+    which = Which(states=frozenset() if state is None else frozenset({state}), key=key, error=error, group=group)
+    return lambda tx: item_filters.listed_items(tx, which, item_filters.Narrowed(**given), after=after, most=10)
 
 
 def log(**given: Any) -> Question:

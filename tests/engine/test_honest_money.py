@@ -29,8 +29,9 @@ from holdfast.engine.forget import Forget, Restore
 from holdfast.engine.memos import MemoWrite, remember
 from holdfast.engine.prune import prune_items
 from holdfast.engine.resolve import Decision, Resolve
-from holdfast.engine.selection import Which, Who
+from holdfast.engine.selection import Who
 from holdfast.errors import UsageError
+from holdfast.model.item_filter import Which
 from holdfast.model.money import shares
 from holdfast.model.paid_call import CallFacts
 from holdfast.model.states import State

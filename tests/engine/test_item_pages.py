@@ -14,6 +14,7 @@ import pytest
 from holdfast.engine import events as events_
 from holdfast.engine import item_pages, show_item
 from holdfast.errors import UsageError
+from holdfast.model.item_filter import Which
 from holdfast.model.states import State
 from holdfast.schema import migrations
 from tests.support.effort import effort
@@ -172,7 +173,9 @@ def fits(pattern: str | tuple[str, ...] | None, key: str) -> bool:
 def page(app: App, **given: Any) -> list[dict[str, Any]]:
     asked = dict.fromkeys(("pipeline", "stage", "state", "key", "error")) | {"after": 0, "most": 100} | given
     state = asked.pop("state")
-    return app.store.read(lambda tx: item_pages.items(tx, **asked, states=() if state is None else (state,)))
+    after, most = asked.pop("after"), asked.pop("most")
+    which = Which(**asked, states=frozenset() if state is None else frozenset({state}))
+    return app.store.read(lambda tx: item_pages.items(tx, which, after=after, most=most))
 
 
 def part_of(cases: Iterable[T], number: int) -> list[T]:

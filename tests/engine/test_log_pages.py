@@ -11,8 +11,9 @@ from holdfast.engine import actions, alert_rules, alert_status, audit, change_li
 from holdfast.engine.alert_rules import MOST_ATTEMPTS
 from holdfast.engine.poll_sources import Wanted, sync_sources
 from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
-from holdfast.engine.selection import Which, Who
+from holdfast.engine.selection import Who
 from holdfast.model.alert import AlertRule
+from holdfast.model.item_filter import Which
 from tests.support.harness import App
 
 pytestmark = pytest.mark.req("P17", "V14")

@@ -11,6 +11,7 @@ from holdfast.engine import matrix
 from holdfast.engine.item_pages import items
 from holdfast.engine.reopen import reopen
 from holdfast.errors import UsageError
+from holdfast.model.item_filter import Which
 from holdfast.model.states import Rerun, State
 from tests.support.harness import App
 
@@ -91,9 +92,9 @@ def test_a_stretch_begins_where_a_page_of_items_does(app: App) -> None:
     app.pipeline({"a": []})
     app.add([f"k{n}" for n in range(10)])
     found = matrix.matrix(app.store, app.name, 3)
-    given: dict[str, Any] = dict.fromkeys(("stage", "key", "error", "group")) | {"pipeline": app.name, "states": ()}
+    which = Which(app.name)
     firsts = [
-        app.store.read(lambda tx, one=one: items(tx, **given, after=one["after"], most=1))[0]["key"]  # type: ignore[misc]
+        app.store.read(lambda tx, one=one: items(tx, which, after=one["after"], most=1))[0]["key"]  # type: ignore[misc]
         for one in found["stretches"]
     ]
     assert firsts == ["k0", "k4", "k8"]

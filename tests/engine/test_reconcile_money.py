@@ -16,7 +16,8 @@ from holdfast.engine.costs import costs
 from holdfast.engine.delete import Delete
 from holdfast.engine.prune import prune_items
 from holdfast.engine.resolve import Resolve
-from holdfast.engine.selection import Which, Who
+from holdfast.engine.selection import Who
+from holdfast.model.item_filter import Which
 from holdfast.model.paid_call import CallFacts
 from holdfast.store import Store
 from holdfast.testing import ManualClock

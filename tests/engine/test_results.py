@@ -25,10 +25,11 @@ from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.engine.plan_and_reprocess import Accept
 from holdfast.engine.results import ResultRow, ResultWalk
 from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
-from holdfast.engine.selection import Which, Who
+from holdfast.engine.selection import Who
 from holdfast.engine.upsert import upsert
 from holdfast.errors import UsageError
 from holdfast.model import codec
+from holdfast.model.item_filter import Which
 from holdfast.model.states import FINISHED, State
 from holdfast.store import Store, Transaction, open_store
 from holdfast.testing import ManualClock

@@ -14,8 +14,9 @@ from holdfast.engine import actions, forget, plan_and_reprocess, resolve
 from holdfast.engine.forget import Forget
 from holdfast.engine.plan_and_reprocess import Accept, Reprocess
 from holdfast.engine.resolve import Resolve
-from holdfast.engine.selection import Which, Who
+from holdfast.engine.selection import Who
 from holdfast.errors import UsageError
+from holdfast.model.item_filter import Which
 from holdfast.model.money import micros
 from tests.support.bench import QUICK, Bench, Ran
 

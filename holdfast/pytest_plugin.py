@@ -198,7 +198,7 @@ def crash_at(holdfast_store: StoreForTests, tmp_path: Path) -> Callable[..., Sum
                 server.prepare({choose(pipeline, subject, server.pipelines, file): items})
             if not server.run(crash_at=point).killed:
                 pytest.fail(
-                    f"the worker came to its end without reaching {point!r}; points are listed in holdfast.points"
+                    f"the worker ended without reaching {point!r}; points are listed in holdfast.points"
                 )
             for _ in range(MOST_RESUMES):
                 ended = server.run()

@@ -69,5 +69,5 @@ class ErrorGroups(Answers[ErrorGroup]):
         first = self[0]
         if first.key is not None:
             where = f" in {first.place}" if first.place else ""
-            lines.append(f"The first of them{where}, for one: holdfast show {word(first.key)}")
+            lines.append(f"Group {first.group} fails{where}. For an example: holdfast show {word(first.key)}")
         return [*lines, f"To send its items back: holdfast retry --group {first.group}"]

@@ -125,7 +125,7 @@ def _data(given: str | None) -> dict[str, Any]:
 
 
 def _nothing(_: object) -> None:
-    """In JSON all is told at the end."""
+    """With --json, everything is printed at the end."""
 
 
 def _begin(report: CrashReport) -> None:
@@ -151,7 +151,7 @@ def _tell(kill: Kill) -> None:
 
 def _end(report: CrashReport) -> None:
     if report.unsteady:
-        click.echo("Two runs that nobody disturbed do not come to the same:")
+        click.echo("Two undisturbed runs ended differently:")
         for one in report.unsteady:
             for line in shown(one):
                 click.echo(printable(line))

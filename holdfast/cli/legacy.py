@@ -65,7 +65,7 @@ def import_legacy(
     """Import the items of OLD, an SQLite file or postgresql://…, into the pipelines of FILE.
 
     OLD is only read. Items that are there already stay as they are, so the command can be repeated, also after it was
-    interrupted. Nothing is lost: what cannot be read is told, and an item whose stages cannot be read starts at the first.
+    interrupted. Nothing is lost: what cannot be read is reported, and an item whose stages cannot be read starts at the first.
     """
     loaded = load(file, store)
     mapped = _mapping(shape, mapping, table)

@@ -1,4 +1,4 @@
-"""`holdfast worker`: serve for ever, in this process or in several that are watched over."""
+"""`holdfast worker`: work until stopped, in this process or in several that are restarted if they die."""
 
 from __future__ import annotations
 

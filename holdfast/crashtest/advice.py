@@ -13,7 +13,7 @@ EFFECT = (
 )
 ONCE = (
     "{where} pays again when it starts again. Make the call with ctx.once(name, function, …, cost=…): what it returned is "
-    "recorded before it is used, a later attempt gets that, and a call that may have been made is told as in doubt."
+    "recorded before it is used, a later attempt gets that, and a call that may have been made is reported as in doubt."
 )
 NAMES = (
     "the names that {where} gives to ctx.once change from attempt to attempt, so that a later attempt does not find what an "

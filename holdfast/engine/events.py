@@ -1,6 +1,6 @@
 """Events, as they are asked for: the newest, or from one on; of a kind, of an item, of a pipeline, since a time.
 
-What is asked for costs what is told, not what the log has: an item's events, and those of a kind or since a time, have an
+A question costs what it returns, not what the log holds: an item's events, and those of a kind or since a time, have an
 index. A pipeline's have none: if there are few, the log is searched.
 """
 

@@ -1,4 +1,4 @@
-"""Limits, as they are told: every resource with what is allowed, what is used now, and what stands in the way."""
+"""Limits, as people see them: every resource with what is allowed, what is used now, and what stands in the way."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_what_fails_is_told_by_cause_with_what_to_do(failed: Any, monkeypatch: p
     assert numbers == ["2", "2", "2", "0.50", "books/fetch"]
     assert torn.endswith("ValueError: page <n> of <key> is torn")
     assert odd.endswith("KeyError: 'title'")
-    assert sample.startswith("The first of them in books.py: fetch, for one: holdfast show book-")
+    assert sample.startswith(f"Group {group} fails in books.py: fetch. For an example: holdfast show book-")
     assert do == f"To send its items back: holdfast retry --group {group}"
 
 

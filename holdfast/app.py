@@ -833,7 +833,7 @@ class Holdfast:
     def pause(
         self, name: str, *, until: Duration | None = None, reason: str = "", by: str = "", resource: bool = False
     ) -> None:
-        """Let nothing more of a pipeline (or of the stages that use a resource) begin, for a length of time or until it is resumed."""
+        """Let nothing more of a pipeline, or of what uses a resource, begin: for a length of time, or until it is resumed."""
         length = None if until is None else microseconds(seconds(until, what="until"))
         who = Who(by, reason)
         with self._lock:

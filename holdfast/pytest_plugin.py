@@ -187,8 +187,8 @@ def crash_at(holdfast_store: StoreForTests, tmp_path: Path) -> Callable[..., Sum
         timeout: float = STUCK_SECONDS,
     ) -> Summary:
         from holdfast.answers.run_summary import Summary
-        from holdfast.crashtest.fork_server import SubjectServer
         from holdfast.crashtest.subject import choose, file_of
+        from holdfast.crashtest.subject_client import SubjectServer
 
         file = file_of(subject)
         with SubjectServer(
@@ -197,9 +197,7 @@ def crash_at(holdfast_store: StoreForTests, tmp_path: Path) -> Callable[..., Sum
             if items := list(items):
                 server.prepare({choose(pipeline, subject, server.pipelines, file): items})
             if not server.run(crash_at=point).killed:
-                pytest.fail(
-                    f"the worker ended without reaching {point!r}; points are listed in holdfast.points"
-                )
+                pytest.fail(f"the worker ended without reaching {point!r}; points are listed in holdfast.points")
             for _ in range(MOST_RESUMES):
                 ended = server.run()
                 if ended.code == 0:

@@ -17,10 +17,10 @@ from typing import Any
 from holdfast.crashtest.boundary import Boundary, boundaries
 from holdfast.crashtest.compare import Ignored
 from holdfast.crashtest.copies import copies_for
-from holdfast.crashtest.fork_server import SubjectServer
 from holdfast.crashtest.kill_everywhere import CrashTest
 from holdfast.crashtest.report import CrashReport, Kill
 from holdfast.crashtest.subject import choose, file_of, function_of
+from holdfast.crashtest.subject_client import SubjectServer
 from holdfast.errors import UsageError
 from holdfast.model.durations import Duration, seconds
 from holdfast.model.money import decimal

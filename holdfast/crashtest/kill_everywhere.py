@@ -15,10 +15,10 @@ from holdfast.crashtest import record
 from holdfast.crashtest.boundary import Boundary
 from holdfast.crashtest.compare import Difference, Ignored, differences, payments, tables
 from holdfast.crashtest.copies import Copies
-from holdfast.crashtest.fork_server import SubjectServer
 from holdfast.crashtest.record import Told
 from holdfast.crashtest.report import CrashReport, Kill
 from holdfast.crashtest.snapshot import Snapshot, take
+from holdfast.crashtest.subject_client import SubjectServer
 from holdfast.errors import UsageError
 from holdfast.model.states import State
 

@@ -18,7 +18,7 @@ from sqlalchemy.pool import SingletonThreadPool
 from holdfast.adopt import Job, Loop
 from holdfast.adopt.loop.batch_or_alone import BATCH
 from holdfast.adopt.loop.calls import QUICK_SECONDS
-from holdfast.adopt.loop.claiming import claiming
+from holdfast.adopt.loop.claim_next import claiming
 from tests.adopt.places import engine_on
 from tests.adopt.tables import Jobs
 from tests.adopt.test_loop import Running, nothing

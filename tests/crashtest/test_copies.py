@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import Context, Holdfast, Item, Pipeline
 from holdfast.crashtest import copies
-from holdfast.crashtest.fork_server import SubjectServer
+from holdfast.crashtest.subject_client import SubjectServer
 from holdfast.errors import StoreError, UsageError
 from holdfast.testing import crashtest
 from tests.support.kept import content_in

@@ -118,7 +118,7 @@ def meet_between_looking_and_taking(folder: str, parties: int) -> None:
     An unguarded loop has looked by then, and knows which rows it will take; a guarded one has not looked yet, because
     looking and taking are one statement.
     """
-    from holdfast.adopt.loop import claiming as taking
+    from holdfast.adopt.loop import claim_next as taking
 
     arrived = Path(folder) / str(os.getpid())
 

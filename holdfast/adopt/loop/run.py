@@ -18,7 +18,7 @@ from typing import Any
 from holdfast.adopt.loop.batch_or_alone import ClaimChoice
 from holdfast.adopt.loop.calls import HandlerPace, RowCall
 from holdfast.adopt.loop.child_processes import RowChild, RowConversation, prepare_fork
-from holdfast.adopt.loop.claiming import claiming
+from holdfast.adopt.loop.claim_next import claiming
 from holdfast.adopt.loop.draining import Rest, resting
 from holdfast.adopt.loop.heartbeats import Heartbeats
 from holdfast.adopt.loop.saving import completed_at_once, handing_back, is_usual, saving

@@ -5,7 +5,7 @@
         if server.run(kill=boundary.order, record=file).killed:
             server.run(record=file)
 
-`holdfast.crashtest.process` is what runs in that process.
+`holdfast.crashtest.subject_process` is what runs in that process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from holdfast.errors import HoldfastError, UsageError
 from holdfast.runtime import child_messages as wire
 from holdfast.runtime.fork_server import ForkServer, ForkServerGone
 
-PROGRAM = "holdfast.crashtest.process"
+PROGRAM = "holdfast.crashtest.subject_process"
 #: How much of the end of its output is quoted.
 TAIL = 2000
 

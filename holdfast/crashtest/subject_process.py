@@ -1,6 +1,6 @@
 """The processes of a crash test: one that has loaded the file, and forks a worker for every run.
 
-    python -m holdfast.crashtest.process FILE DESCRIPTOR
+    python -m holdfast.crashtest.subject_process FILE DESCRIPTOR
 
 The descriptor is a socket to the client, who sends each child an order. A forked worker is a process like any other, with
 connections, threads and children of its own, but it starts in a fraction of the time. If loading the file left threads or

@@ -41,7 +41,7 @@ OTHERS = {
     "half-an-hour": "tests/docs/test_half_an_hour.py",
     "job-file": "its worker is in tests/docs/test_commands_until_stopped.py, all else is typed below",
     "monitoring": "tests/docs/test_commands_until_stopped.py; the other lines are in tests/telemetry",
-    "own-tables": "loops run until they are stopped; the migration is run by tests/examples/test_curation_guides.py",
+    "own-tables": "tests/docs/test_own_tables_commands.py; the migration is run by tests/examples/test_curation_guides.py",
     "results": "tests/export/test_views.py",
 }
 #: Pages with blocks that have no mark, so that nobody types them, and why.

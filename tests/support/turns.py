@@ -68,6 +68,7 @@ SELDOM = (
     "tests/docs/test_example_readmes.py::test_",
     "tests/docs/test_half_an_hour.py::test_",
     "tests/docs/test_model_providers_guide.py::test_",
+    "tests/docs/test_own_tables_commands.py::test_the_command_",
     "tests/docs/test_readme.py::test_",
     "tests/docs/test_site.py::test_",
     "tests/docs/test_typed_program.py::test_",

@@ -71,7 +71,7 @@ def _was_asked_for(config: pytest.Config) -> bool:
     """Who names a file, a test or a word wants to see it on both databases; what failed has had its turn."""
     return (
         bool(config.option.keyword)
-        or config.option.lf
+        or config.getoption("lf", False)  # unknown without pytest's cache
         or any(arg.rstrip("/") not in ("tests", "") for arg in config.args)
     )
 

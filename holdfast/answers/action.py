@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from typing import Any, ClassVar, Self
 
 from holdfast.answers.answer import Answer, Answers
-from holdfast.answers.event import facts_of
+from holdfast.answers.event import event_line, facts_of
 from holdfast.answers.from_facts import read
-from holdfast.answers.text_tables import counted, details, in_words, iso, table, to_the_second
+from holdfast.answers.text_tables import counted, in_words, table, to_the_second
 from holdfast.answers.units import amount
 from holdfast.model.log_lines import printable
 
@@ -126,9 +126,7 @@ class ActedOn(Answer, frozen=True):
         return read(cls, facts, data=facts_of(facts["event"], facts["data"]))
 
     def lines(self, width: int | None = None) -> list[str]:
-        where = "/".join(part for part in (self.pipeline, self.stage) if part)
-        key = f"  {printable(self.key)}" if self.key is not None else ""
-        return [f"{iso(self.at)}  {self.event}{f'  {where}' if where else ''}{key}{details(self.data)}"]
+        return [event_line(self.at, self.event, (self.pipeline, self.stage), self.key, self.data)]
 
 
 class ActionDetails(ActionRecord, frozen=True):

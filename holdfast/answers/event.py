@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, ClassVar, Self
@@ -39,6 +39,12 @@ def _fact(name: str, value: Any) -> Any:
     return amount(value) if name in _MONEY else value
 
 
+def event_line(at: datetime, event: str, where: Iterable[str | None], key: str | None, facts: Mapping[str, Any]) -> str:
+    """An event as it is printed: when, what, where, of which item, and its facts."""
+    place = "/".join(part for part in where if part)
+    return f"{iso(at)}  {event}{place and f'  {place}'}{'' if key is None else f'  {printable(key)}'}{details(facts)}"
+
+
 class LoggedEvent(Answer, frozen=True):
     """A fact of the log. What belongs to no pipeline, item or stage has None there."""
 
@@ -61,11 +67,9 @@ class LoggedEvent(Answer, frozen=True):
         return read(cls, facts, data=facts_of(facts["event"], facts["data"]))
 
     def lines(self, width: int | None = None) -> list[str]:
-        where = "/".join(part for part in (self.pipeline, self.stage) if part)
-        item = f"  {printable(self.item)}" if self.item is not None else ""
         money = {} if self.amount is None else {"amount": exact(self.amount), "resource": self.resource}
         rest = money | {name: value for name, value in self.data.items() if name != "traceback"}
-        return [f"{iso(self.at)}  {self.event}{f'  {where}' if where else ''}{item}{details(rest)}"]
+        return [event_line(self.at, self.event, (self.pipeline, self.stage), self.item, rest)]
 
 
 class Events(Answers[LoggedEvent]):

@@ -11,20 +11,13 @@ from holdfast.answers.text_tables import counted
 from holdfast.cli import options
 from holdfast.cli.output import print_counts
 from holdfast.errors import UsageError
-from holdfast.model.states import State
 
 
 @click.command(short_help="Delete items permanently, with everything that belongs to them.")
 @click.argument("keys", nargs=-1, type=options.text, metavar="[KEY]...")
 @click.option("--pipeline", type=options.text)
 @click.option("--stage", type=options.text, help="Items whose stage of this name has started.")
-@click.option(
-    "--state",
-    "states",
-    type=click.Choice([state.value for state in State]),
-    multiple=True,
-    help="Items with a stage in this state. May be given several times.",
-)
+@options.states
 @click.option("--error", type=options.text, metavar="TEXT", help="Part of the error text of a stage.")
 @options.group
 @click.option("--all", "everything", is_flag=True, help="Required if neither a KEY nor a filter is given.")

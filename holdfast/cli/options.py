@@ -17,6 +17,7 @@ from holdfast.cli.logs import FORMATS, set_up
 from holdfast.errors import StoreBroken, UsageError
 from holdfast.model.durations import seconds
 from holdfast.model.stage import PipelineSpec
+from holdfast.model.states import State
 from holdfast.worker import Settings
 
 #: Where the context of a command has what --log-format said.
@@ -209,6 +210,15 @@ keys = click.option(
     multiple=True,
     metavar="PATTERN",
     help="* and ? are wild, [*] and [?] are not. May be given several times.",
+)
+
+#: Which items, by the states of their stages.
+states = click.option(
+    "--state",
+    "states",
+    type=click.Choice([state.value for state in State]),
+    multiple=True,
+    help="Items with a stage in this state. May be given several times.",
 )
 
 

@@ -10,18 +10,11 @@ from holdfast.answers.text_tables import counted
 from holdfast.cli import options
 from holdfast.cli.output import print_counts
 from holdfast.errors import UsageError
-from holdfast.model.states import State
 
 _filtered = options.together(
     click.option("--pipeline", type=options.text),
     click.option("--stage", type=options.text),
-    click.option(
-        "--state",
-        "states",
-        type=click.Choice([state.value for state in State]),
-        multiple=True,
-        help="May be given several times.",
-    ),
+    options.states,
     options.keys,
     click.option("--error", type=options.text, metavar="TEXT", help="Part of the error text."),
     options.group,

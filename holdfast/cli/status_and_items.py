@@ -7,7 +7,6 @@ import click
 from holdfast.cli import options
 from holdfast.cli.output import print_answer
 from holdfast.cli.times import since as instant
-from holdfast.model.states import State
 
 
 @click.command(short_help="How many items are in which state, how long stages take, which workers run.")
@@ -22,13 +21,7 @@ def status(store: str | None, as_json: bool) -> None:
 @click.command(short_help="List items.")
 @click.option("--pipeline", type=options.text)
 @click.option("--stage", type=options.text)
-@click.option(
-    "--state",
-    "states",
-    type=click.Choice([state.value for state in State]),
-    multiple=True,
-    help="Items with a stage in this state. May be given several times.",
-)
+@options.states
 @options.keys
 @click.option("--error", type=options.text, metavar="TEXT", help="Part of the error text.")
 @options.group

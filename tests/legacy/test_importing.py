@@ -26,12 +26,11 @@ from tests.support.harness import App, connected, handler
 from tests.support.histories import folded
 from tests.support.killed_main import killed
 from tests.support.old_database import AFTER, CASES, RESULTS, TABLE, Expected, raw, results, timed, write_old_database
-from tests.support.slowness import slowness
 from tests.support.together import at_once
 
 pytestmark = pytest.mark.req("J8")
 
-#: The size that the import is made for, and how long it may take on a machine that has nothing else to do.
+#: The size that the import is made for, and how many seconds of CPU it may take.
 MANY, SECONDS = effort(5_000, 100_000), 20.0
 
 
@@ -388,9 +387,9 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Expected]:
 def test_many_items_with_every_kind_of_trouble_keep_their_counts(app: App, large: tuple[Path, Expected]):
     path, expected = large
     old = Old(path, app)
-    began = time.monotonic()
+    began = time.process_time()
     report = old.run()
-    took = time.monotonic() - began
+    took = time.process_time() - began
     assert (report.read, report.imported, report.already_there) == (MANY, expected.items, 0)
     assert report.imported + report.repeated == report.read
     assert report.repeated == expected.repeated
@@ -400,4 +399,4 @@ def test_many_items_with_every_kind_of_trouble_keep_their_counts(app: App, large
     assert app.counts() == expected.states
     assert_sound(app)
     assert json.dumps(report.facts())
-    assert took < SECONDS * slowness()
+    assert took < SECONDS

@@ -147,9 +147,9 @@ class Worker(ContextReads):
     ) -> None:
         """Work until stopped or, with `until_drained`, until no work is left in this worker or any other.
 
-        `on_tick` is called periodically in this thread, `on_signal` when the first signal requests a stop. If an async
-        `caller` waits for it, async handlers run on the caller's event loop. Raises StoreBroken if the database becomes
-        unusable.
+        `on_tick` is called in this thread before the first claim, and then periodically; `on_signal` when the first signal
+        requests a stop. If an async `caller` waits for it, async handlers run on the caller's event loop. Raises
+        StoreBroken if the database becomes unusable.
         """
         self._caller = caller
         if caller is not None:
@@ -174,8 +174,8 @@ class Worker(ContextReads):
             raise HoldfastError("this process is not fit to go on (its log says why): a new one must take over")
 
     def _live(self, until_drained: bool, on_tick: Callable[[], None] | None, tick_seconds: float) -> None:
-        self.start()
-        next_tick = time.monotonic()
+        self.start(on_tick)
+        next_tick = time.monotonic() + tick_seconds
         while not self._stop_requests and self._committer.broken is None and not self._unfit:
             if until_drained and self._committer.drained.is_set():
                 break
@@ -191,8 +191,10 @@ class Worker(ContextReads):
         self._stop_requests += 1
         self._wake_up.set()
 
-    def start(self) -> None:
-        """Create and start the parts. The fork server comes first, while there is only one thread."""
+    def start(self, on_joined: Callable[[], None] | None = None) -> None:
+        """Create and start the parts. The fork server comes first, while there is only one thread. `on_joined` is called when
+        all is ready and no handler has run, which may do anything to this process.
+        """
         if behind := self._store.read(clock_behind):
             log.warning(
                 "the clock of this process is %s behind what is in the store: leases do not depend on it, but times that are "
@@ -226,6 +228,8 @@ class Worker(ContextReads):
         self._parts_made = True
         self._heartbeat.join()
         self._heartbeat_thread.start()
+        if on_joined is not None:
+            on_joined()
         self._committer.start()
         for thread in self._service_threads:
             thread.start()

@@ -42,7 +42,7 @@ class CommitTurns:
         #: Only the holder makes a round.
         self._turn = threading.Lock()
         #: When the last round ended, and whether another thread than the committer's made it.
-        self._last, self._lent = 0.0, False
+        self._last, self._lent = time.monotonic(), False
         #: When a round last found the database in trouble.
         self._troubled = 0.0
         self._over = False
@@ -57,7 +57,6 @@ class CommitTurns:
         raise NotImplementedError
 
     def start(self) -> None:
-        self._last = time.monotonic()
         self._thread.start()
 
     @property
@@ -66,10 +65,9 @@ class CommitTurns:
         return max(self._last, self._troubled)
 
     def join(self, timeout_seconds: float) -> bool:
-        """Wait for the thread to end. False if it is still running or was never started."""
-        if self._thread.ident is None:
-            return False
-        self._thread.join(timeout_seconds)
+        """Wait for the thread to end, if it was ever started. False if it is still running."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
 
     def out_of_work(self, is_free: Callable[[], bool]) -> bool:

@@ -925,7 +925,8 @@ def test_a_row_that_kills_its_process_ends_alone(jobs: Jobs, colour: str):
     assert jobs.row(6).error == "ValueError: six"
     assert jobs.marks() == {str(key): 1 for key in (1, 2, 4, 7, 8)}
     assert f"by {os.getpid()}" not in {row.title for row in jobs.rows()}
-    assert (counters.completed, counters.failed, counters.claimed) == (5, 3, 8)
+    # Beside others a child takes a while to die: rows that wait behind it for long are handed back, and claimed again.
+    assert (counters.completed, counters.failed, counters.claimed - counters.released) == (5, 3, 8)
     assert counters.errors["ValueError: six"] == 1
 
 

@@ -20,7 +20,7 @@ from holdfast.web.dashboard import Dashboard
 HOSTILE = (
     "<script>alert(1)</script>",
     "\"'><img src=x onerror=alert(1)>",
-    "{{ 7 * 7 }}{% raw %}",
+    "{{ 7919 * 7907 }}{% raw %}",  # 62615533: no page shows this by chance
     "\u202ereversed",
     "=1+1",
     "كتاب",

@@ -146,7 +146,7 @@ def test_hostile_texts_and_secrets_of_an_item_stay_harmless(web: Web):
         assert "hunter2" not in found.text, path
         if "json" not in path and "download" not in path:
             assert "<script>alert" not in found.text and "<img src=x" not in found.text, path
-            assert "\u202e" not in found.text and ">49" not in found.text, path
+            assert "\u202e" not in found.text and "62615533" not in found.text, path
 
 
 def test_a_large_value_is_cut_and_opened_in_parts(web: Web):

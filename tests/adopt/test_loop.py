@@ -872,8 +872,11 @@ def test_an_async_handler_is_cancelled_at_its_timeout(jobs: Jobs):
 
 
 @pytest.mark.req("P23", "V7")
-def test_rows_that_wait_behind_a_slow_one_are_handed_back_for_others_to_do(jobs: Jobs):
+def test_rows_that_wait_behind_a_slow_one_are_handed_back_for_others_to_do(
+    jobs: Jobs, caplog: pytest.LogCaptureFixture
+):
     """They were claimed together with it, and another process could do them meanwhile."""
+    caplog.set_level(logging.INFO, "holdfast.adopt")
     jobs.add(6)
     stuck = Stuck(1)
     slow = Loop(jobs.engine, jobs.mapping, stuck, batch=6)
@@ -886,6 +889,7 @@ def test_rows_that_wait_behind_a_slow_one_are_handed_back_for_others_to_do(jobs:
         stuck.go_on.set()
         wait_for(lambda: jobs.statuses() == {"completed": 6})
     assert (slow.counters.completed, slow.counters.released) == (1, 5)
+    assert "held up by slow rows, handed back 5 rows" in caplog.text
 
 
 def test_a_timeout_must_be_longer_than_zero(jobs: Jobs):

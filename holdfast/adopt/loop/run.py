@@ -95,7 +95,7 @@ class _Run:
             if self.pool.unfit:
                 self.broken = HoldfastError(f"{loop.name}: so many handlers hang that a new process must take over")
             if not self._once:
-                self._release(self._held_up())
+                self._release(self._held_up(), "held up by slow rows")
 
     def claim(self) -> int:
         """Claim rows if there is room and no other thread is claiming; returns how many were claimed."""
@@ -189,12 +189,12 @@ class _Run:
             self.pool.look(time.monotonic())
         self._release(list(self._calls.values()))
 
-    def _release(self, calls: Sequence[RowCall]) -> None:
+    def _release(self, calls: Sequence[RowCall], why: str = "stopping") -> None:
         mine = [call for call in calls if call.end()]
         for call in mine:
             self.forget(call)
         if mine:
-            handing_back(self.loop, [self.beater.take(call.job.held) for call in mine])
+            handing_back(self.loop, [self.beater.take(call.job.held) for call in mine], why)
 
     # Calls ------------------------------------------------------------------------------------------------------------
 

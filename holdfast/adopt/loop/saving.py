@@ -56,9 +56,9 @@ def completed_at_once(loop: LoopState, held: Held) -> bool:
     return is_done
 
 
-def handing_back(loop: LoopState, rows: list[Held]) -> None:
-    """Queue the unfinished rows of a stopping loop again, within its grace period. Rows that cannot be queued are left to
-    the recovery of stale rows."""
+def handing_back(loop: LoopState, rows: list[Held], why: str) -> None:
+    """Queue unfinished rows again, within the loop's grace period. Rows that cannot be queued are left to the recovery of
+    stale rows."""
     if not rows:
         return
     give_up_at = time.monotonic() + max(1.0, loop.grace_seconds)
@@ -72,7 +72,7 @@ def handing_back(loop: LoopState, rows: list[Held]) -> None:
         log.error("%s: %d rows could not be handed back, and are left to recovery: %s", loop.name, len(rows), error)
         return
     loop.counters.add(released=len(finished.won), lost=len(finished.lost))
-    log.info("%s: stopping, handed back %d rows", loop.name, len(finished.won))
+    log.info("%s: %s, handed back %d rows", loop.name, why, len(finished.won))
 
 
 def _save(loop: LoopState, job: Job, held: Held, outcome: Outcome, *, together: bool) -> Outcome | None:

@@ -84,7 +84,9 @@ def test_the_same_form_sent_twice_acts_once(web: Web, shelf: str):
 def test_the_same_form_from_several_tabs_at_once_acts_once(web: Web, shelf: str):
     form = web.form("/act/cancel?key=late")
     found = at_once(*(lambda: web.post("/act/cancel", form).headers["location"] for _ in range(3)))
-    assert set(found) == {"../actions/1"}
+    # One that lost the race may have used up a number on PostgreSQL.
+    [place] = set(found)
+    assert place.startswith("../actions/")
     assert len(acts(shelf)) == 1
 
 

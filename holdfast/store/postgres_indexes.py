@@ -6,11 +6,15 @@ from collections.abc import Callable, Sequence
 
 from psycopg import sql
 
+from holdfast.errors import StoreConflict
 from holdfast.schema import LaterIndex
 from holdfast.store.driver import Row
 from holdfast.store.postgres_dialect import PostgresDialect
 
 Ask = Callable[[str], Sequence[Row]]
+
+#: So often is an index begun before a deadlock is reported.
+TRIES = 5
 
 
 def unbuilt(ask: Ask, dialect: PostgresDialect, indexes: Sequence[LaterIndex]) -> list[LaterIndex]:
@@ -19,12 +23,21 @@ def unbuilt(ask: Ask, dialect: PostgresDialect, indexes: Sequence[LaterIndex]) -
 
 
 def build(ask: Ask, dialect: PostgresDialect, index: LaterIndex) -> None:
-    """Build one, beside the work of others. What an interrupted process has left of it is removed first."""
-    if _is_there(ask, dialect, index, f"AND NOT i.indisvalid AND NOT EXISTS ({_BUILDING})"):
-        ask(f"DROP INDEX CONCURRENTLY IF EXISTS {dialect.schema}.{index.name}")
-    # No lock keeps two processes from this: a transaction that held one would be waited for. The second one finds the index.
-    on = dialect.render("migration", index.on).text.replace("%%", "%")
-    ask(f"CREATE INDEX CONCURRENTLY IF NOT EXISTS {index.name} ON {on}")
+    """Build one, beside the work of others. What an interrupted process has left of it is removed first.
+
+    No lock keeps two processes from this: a transaction that held one would be waited for. The second one finds the index,
+    or the server ends one of them, because each waits for the other; that one tries again.
+    """
+    for left in reversed(range(TRIES)):
+        try:
+            if _is_there(ask, dialect, index, f"AND NOT i.indisvalid AND NOT EXISTS ({_BUILDING})"):
+                ask(f"DROP INDEX CONCURRENTLY IF EXISTS {dialect.schema}.{index.name}")
+            on = dialect.render("migration", index.on).text.replace("%%", "%")
+            ask(f"CREATE INDEX CONCURRENTLY IF NOT EXISTS {index.name} ON {on}")
+            return
+        except StoreConflict:
+            if not left:
+                raise
 
 
 _BUILDING = "SELECT 1 FROM pg_catalog.pg_stat_progress_create_index p WHERE p.index_relid = i.indexrelid"

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, schema
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import StoreConflict, StoreUnavailable
 from holdfast.store import Store, open_store, upgrading
 from holdfast.store.postgres_address import read_url
 from tests.support.waiting import wait_for
@@ -198,3 +198,26 @@ def test_an_index_that_an_interrupted_upgrade_has_not_built_is_reported_and_buil
         assert app.upgrade() == []
         assert app.check() == []
     assert execute(old, f"SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('{name}')") == [(True,)]
+
+
+def test_who_is_deadlocked_with_another_upgrade_builds_the_index_after_all(
+    make: Make, bare_url: str, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two who build an index at once wait for each other, and the server ends one of them."""
+    if database == "sqlite":
+        pytest.skip("readers of a SQLite file are in nobody's way, and indexes are built together with their tables")
+    store = make(bare_url)
+    driver = store.connect()
+    run_text, begun = driver.run_text, []
+
+    def deadlocked(text: str) -> list[Any]:
+        if "CONCURRENTLY" in text:
+            begun.append(text)
+            if len(begun) == 1:
+                raise StoreConflict("deadlock detected")
+        return run_text(text)
+
+    monkeypatch.setattr(driver, "run_text", deadlocked)
+    assert store.upgrade() == LATER
+    assert len(begun) == 2
+    assert driver.unbuilt(schema.later_indexes()) == []

@@ -433,8 +433,9 @@ def test_a_request_that_arrives_twice_is_begun_once(ten):
 def test_of_the_same_request_from_two_at_once_one_acts(ten):
     with connected(ten) as one, connected(ten) as other:
         found = at_once(lambda: ask(one.store, "r1"), lambda: ask(other.store, "r1"))
-    assert {one.action for one in found} == {1}
-    assert [one["id"] for one in listed(ten)] == [1]
+    # On PostgreSQL the one that lost may have used up a number.
+    [action] = {one.action for one in found}
+    assert [one["id"] for one in listed(ten)] == [action]
 
 
 def test_a_count_up_to_a_limit_says_that_there_is_more(ten):

@@ -58,7 +58,7 @@ def test_a_second_signal_hands_everything_back_at_once(crew: Crew):
 def test_a_worker_killed_while_it_hands_back_loses_nothing(crew: Crew, point: str):
     """SIGTERM, SIGTERM, SIGKILL: as from an impatient operator, at each step of the farewell."""
     crew.add([{"key": f"long-{number}", "fetch": f"until {crew.gate()}"} for number in range(3)])
-    worker = crew.start(grace=60, environment={"HOLDFAST_TEST_CRASH_AFTER_SIGTERM": point})
+    worker = crew.start(grace=60, environment={"HOLDFAST_TEST_CRASH_AFTER_SECOND_SIGTERM": point})
     wait_for(lambda: len(crew.ledger.starts()) == 3)
     worker.terminate()
     wait_for(lambda: crew.ledger.lines("stopping"))  # two signals sent at once are one

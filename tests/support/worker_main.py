@@ -48,7 +48,7 @@ def main() -> None:
     testing.crash_from_environment()
     if given.freeze_at:
         points.listen(_freezer(*given.freeze_at.split()))
-    late = os.environ.get("HOLDFAST_TEST_CRASH_AFTER_SIGTERM")
+    late = os.environ.get("HOLDFAST_TEST_CRASH_AFTER_SECOND_SIGTERM")
     if late:
         points.listen(_late_killer(worker, late))
     worker.run(until_drained=given.drain)
@@ -98,10 +98,10 @@ def _slow_the_heart(lease: float) -> None:
 
 
 def _late_killer(worker: Worker, point: str) -> points.PointListener:
-    """Kill this process where it reaches `point` after it was asked to stop."""
+    """Kill this process where it reaches `point` after it was asked twice to stop."""
 
     def listener(reached: str) -> None:
-        if reached == point and worker.interrupted:
+        if reached == point and worker._stop_requests > 1:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return listener

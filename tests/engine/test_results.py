@@ -259,6 +259,7 @@ def test_what_is_written_beside_or_within_savepoints_is_not_lost(app: App, clock
     def with_effect(tx: Transaction) -> None:
         with tx.savepoint() as connection:
             connection.execute(text("CREATE TEMPORARY TABLE theirs (n INTEGER)"))
+            connection.execute(text("DROP TABLE theirs"))  # a pooler keeps the session for the next test
         complete(tx, [one])
 
     cursor = export_until_settled(app)

@@ -473,9 +473,7 @@ class Holdfast:
         `attempts` and `cost` are the least, `version` is that of the result, and `since` and `until` are when it last changed.
         These, and `error`, look through a part of what the other filters mean, and so does any filter whose matches are rare:
         `looked_at` says how much, and what is found after the `cursor` is on the next page, which may be empty."""
-        which = Which(
-            pipeline, stage, frozenset(read_state(one) for one in several(state)), several(key), error, group=group
-        )
+        which = read_filter(pipeline=pipeline, stage=stage, states=several(state), key=key, error=error, group=group)
         narrowed = Narrowed(
             attempts,
             version,
@@ -576,6 +574,7 @@ class Holdfast:
         """Who did what, when and why, newest first, a page at a time: the next one is after its `cursor`. What was done to many
         items at once is one entry."""
         begin = _begin(since)
+        codec.require_storable(by=by, verb=verb)
         return AuditPage.of(
             self._read(lambda tx: audit.audit(tx, by=by, verb=verb, since=begin, after=after, most=most))
         )
@@ -699,6 +698,7 @@ class Holdfast:
     ) -> Plan:
         """What a `reprocess` with the same words would do, cost and take, from recorded history. Where every item has to be
         looked at, `on_walk` is called with the reason, and now and then with how many were."""
+        codec.require_storable(pipeline=pipeline, stage=stage, key=key)
         with self.scan() as store:
             forecasts = plan_and_reprocess.plan(
                 store,
@@ -775,6 +775,7 @@ class Holdfast:
     ) -> ActionCounts:
         """Reject recorded answers of paid calls, so that the next attempt calls again; with `undo`, take that back. Filters:
         pipeline, stage, key, error, group, older_than. Returns how many at which stage."""
+        codec.require_storable(memo=memo)
         kind = (Restore if undo else Forget)(read_filter(**which), memo)
         return self._act(kind, Who(by, reason), dry_run, request)
 
@@ -794,6 +795,7 @@ class Holdfast:
         return self._act(Delete(read_filter(**which)), Who(by, reason), dry_run, request)
 
     def _act(self, kind: ActionKind, who: Who, dry_run: bool, request: str | None) -> ActionCounts:
+        codec.require_storable(request=request)
         if dry_run:
             with self.scan() as store:
                 return actions.count(store, kind, None if request is None else actions.PREVIEWED)
@@ -882,6 +884,7 @@ class Holdfast:
         """Run again what is stale, or with `stale_only=False` all that is chosen: items are sent back as long as their forecast
         fits the budget, and no more of them than `limit`; with `fast`, only work that is expected to cost nothing and to take
         no more than five seconds for an item. Returns how many at which stage."""
+        codec.require_storable(pipeline=pipeline, stage=stage, key=key)
         most = None if budget is None else micros(budget, what="budget")
         with self._lock:
             self.register()
@@ -906,6 +909,7 @@ class Holdfast:
         request: str | None = None,
     ) -> ActionCounts:
         """Mark results of older versions, and those whose input has changed, as good. Returns how many at which stage."""
+        codec.require_storable(pipeline=pipeline, stage=stage, key=key)
         with self._lock:
             self.register()
         return self._act(Accept(pipeline, stage, key), Who(by, reason), dry_run, request)
@@ -923,6 +927,7 @@ class Holdfast:
     ) -> str:
         """Say what became of a call in doubt: give its answer; or only what was charged (0 for nothing), and the next attempt
         makes it anew. An answer without an amount cost what was expected. Returns the stage."""
+        codec.require_storable(memo=memo)
         decision = read_decision(value, charged)
         with self._lock:
             return self.store.write(lambda tx: resolve.resolve(tx, key, pipeline, memo, decision, Who(by, reason)))
@@ -941,6 +946,7 @@ class Holdfast:
     ) -> ActionCounts:
         """Say of every call in doubt that is meant what was charged for it (0 for nothing). Filters: pipeline, stage, key,
         older_than. Returns how many at which stage."""
+        codec.require_storable(memo=memo)
         kind = Resolve(read_filter(**which), micros(charged, what="charged"), memo)
         return self._act(kind, Who(by, reason), dry_run, request)
 
@@ -1035,10 +1041,9 @@ def read_filter(
     """A filter as a person writes it."""
     age = None if older_than is None else microseconds(seconds(older_than, what="older_than"))
     keys = several(key)
-    named = (("error", error), ("stage", stage), ("pipeline", pipeline), ("group", group))
-    for what, text in (*(("key", one) for one in keys), *named):
-        if text is not None and codec.plain_text(text, len(text)) != text:
-            raise UsageError(f"{what} {text!r}: nothing that is stored can have such a character in it")
+    for one in keys:
+        codec.require_storable(key=one)
+    codec.require_storable(error=error, stage=stage, pipeline=pipeline, group=group)
     return Which(pipeline, stage, frozenset(read_state(state) for state in states), keys, error, age, group)
 
 

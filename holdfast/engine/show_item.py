@@ -10,6 +10,7 @@ from holdfast.engine.item_stages import read_item_stages, read_leases
 from holdfast.engine.layout import layout
 from holdfast.errors import UsageError
 from holdfast.model import codec
+from holdfast.model.codec import require_storable
 from holdfast.model.facts import Facts
 from holdfast.model.history import MEANING, SENT_BACK
 from holdfast.model.layout import Layout
@@ -20,6 +21,7 @@ from holdfast.store import Transaction
 
 def find_item(tx: Transaction, key: str, pipeline: str | None) -> Facts:
     """The item of this key; an error if there is none, or one in several pipelines."""
+    require_storable(key=key)
     if pipeline is not None:
         layout(tx).pipeline(pipeline)
     found = tx.run("find_item", key=key, pipeline=pipeline)

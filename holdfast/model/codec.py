@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import ValueRefused
+from holdfast.errors import UsageError, ValueRefused
 from holdfast.model.json_form import MAX_DEPTH, json_form
 
 #: How large a payload or a result may be as JSON.
@@ -120,6 +120,13 @@ def plain_text(text: str, limit: int) -> str:
         half = limit // 2
         text = f"{text[:half]}\n[... {len(text) - 2 * half:,} characters left out ...]\n{text[-half:]}"
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def require_storable(**texts: str | None) -> None:
+    """Refuse, by its name, a text that no column can have: to look for it is a mistake of whoever asks."""
+    for what, text in texts.items():
+        if text is not None and plain_text(text, len(text)) != text:
+            raise UsageError(f"{what} {text!r}: nothing that is stored can have such a character in it")
 
 
 def _refuse_the_obviously_large(value: Any, limit: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -182,6 +182,32 @@ def test_several_answers_are_a_tuple_that_says_when_it_is_empty(url: str) -> Non
         assert str(empty.costs()) == "Nothing was spent."
         assert repr(empty.events()) == "<Events of 0>"
         assert isinstance(empty.workers(), tuple) and empty.workers().json() == []
+
+
+ODD_QUESTIONS: dict[str, Callable[[Holdfast, str], Any]] = {
+    "items": lambda app, odd: app.items(key=odd),
+    "items by error": lambda app, odd: app.items(error=odd),
+    "show": lambda app, odd: app.show(odd),
+    "why": lambda app, odd: app.why(odd, "shop"),
+    "calls": lambda app, odd: app.calls(odd),
+    "events": lambda app, odd: app.events(key=odd),
+    "newest events": lambda app, odd: app.newest_events(key=odd),
+    "audit": lambda app, odd: app.audit(by=odd),
+    "plan": lambda app, odd: app.plan("shop", key=odd),
+    "reprocess": lambda app, odd: app.reprocess("shop", key=odd, dry_run=True),
+    "accept": lambda app, odd: app.accept("shop", stage=odd),
+    "resolve": lambda app, odd: app.resolve("bad", odd, charged=0),
+    "resolve_many": lambda app, odd: app.resolve_many(charged=0, memo=odd),
+    "forget": lambda app, odd: app.forget(pipeline="shop", memo=odd),
+    "retry": lambda app, odd: app.retry(key="bad", request=odd),
+}
+
+
+@pytest.mark.parametrize("odd", ["a\0b", "a\ud800b"], ids=["NUL", "a lone surrogate"])
+def test_what_no_database_can_hold_is_refused_by_every_question_alike(app: Holdfast, odd: str) -> None:
+    for name, ask in ODD_QUESTIONS.items():
+        with pytest.raises(UsageError, match="such a character"):
+            pytest.fail(f"{name} answered {ask(app, odd)!r}")
 
 
 def test_a_time_to_begin_from_has_a_zone(app: Holdfast) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import hypothesis
 import psycopg
 import pytest
+from psycopg import sql
 
 from holdfast.store import Store, open_store
 from holdfast.testing import ManualClock
@@ -20,7 +21,7 @@ from tests.support import turns
 from tests.support.cluster import Cluster
 from tests.support.effort import effort
 from tests.support.pooler import Pooler, is_behind_a_pooler
-from tests.support.schemas import Schemas, address, drop
+from tests.support.schemas import Schemas, address, drop, in_database
 from tests.support.temporary import keep_in_memory
 
 #: What a property is tried with.
@@ -77,9 +78,19 @@ def _was_asked_for(config: pytest.Config) -> bool:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> str:
-    """The address of the server that the whole run shares."""
-    return os.environ[SERVER]
+def postgres() -> Iterator[str]:
+    """The address of a database of this process's own, on the server that the whole run shares.
+
+    What one process leaves open holds up the others in the same database: an index that is built beside work waits for
+    every snapshot there, and no page counts as visible to all before they are gone.
+    """
+    server = os.environ[SERVER]
+    name = f"holdfast_test_{secrets.token_hex(6)}"
+    with psycopg.connect(server, autocommit=True) as conn:
+        conn.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    yield in_database(server, name)
+    with psycopg.connect(server, autocommit=True) as conn:
+        conn.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
 @pytest.fixture(params=turns.DATABASES)

@@ -7,6 +7,7 @@ altered, or filled with a lot; tables that a test has added are dropped alone.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,6 +48,11 @@ _SEQUENCES = "SELECT relname FROM pg_class WHERE relnamespace = %s::text::regnam
 def address(base: str, schema: str) -> str:
     """The address of a store in this schema of a server."""
     return f"{base}{'&' if '?' in base else '?'}schema={schema}"
+
+
+def in_database(url: str, name: str) -> str:
+    """The same address, of another database of that server."""
+    return re.sub(r"(?<=://)([^/?]*)/?[^?]*", rf"\g<1>/{quote(name)}", url, count=1)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from tests.support.bench import QUICK, Bench
 from tests.support.harness import App
 from tests.support.own_tables import OwnTables
 from tests.support.processes import wait_for
+from tests.support.schemas import in_database
 from tests.support.several import Several
 from tests.support.slowness import slowness
 from tests.support.steps import Trouble, write
@@ -641,8 +642,7 @@ def test_a_connection_to_another_database_is_refused(shop: Holdfast, own: OwnTab
         name = f"other_{own.schema}"
         with psycopg.connect(read_url(url)[0], autocommit=True) as conn:
             conn.execute(f"CREATE DATABASE {name}")
-        base = read_url(url)[0].replace("/postgres?", f"/{name}?", 1)
-        assert name in base
+        base = in_database(read_url(url)[0], name)
         elsewhere = f"{base}&schema={own.schema}"
         engine = sa.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(base))
     try:

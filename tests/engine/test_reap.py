@@ -10,7 +10,7 @@ from holdfast.errors import LeaseLost
 from holdfast.model.retry_or_give_up import DEATHS_IN_ISOLATION
 from holdfast.model.states import Alone
 from tests.support.harness import connected
-from tests.support.together import at_once
+from tests.support.together import at_once, listening
 
 MINUTE = 60.0
 
@@ -322,6 +322,25 @@ def test_a_sweep_that_stops_half_way_is_finished_by_the_next(app):
     assert app.counts() == {"a": {"in_progress": 7, "pending": 3}} == app.recount()
     assert app.reap().released == 7
     assert app.counts() == {"a": {"pending": 10}} == app.recount()
+
+
+@pytest.mark.req("V5")
+@pytest.mark.fault(6)
+@pytest.mark.parametrize("act", ["claim", "complete", "reap"])
+def test_a_process_that_dies_as_soon_as_its_commit_is_done_leaves_true_counts(app, act):
+    app.pipeline({"a": [], "b": ["a"]})
+    app.add(["x", "y"])
+    [lease] = app.claim("w")
+    app.leave("w")
+
+    def die(point: str) -> None:
+        if point == "commit.after":
+            raise KeyboardInterrupt
+
+    acts = {"claim": lambda: app.claim("v"), "complete": lambda: app.complete(lease), "reap": app.reap}
+    with listening(die), pytest.raises(KeyboardInterrupt):
+        acts[act]()
+    assert app.counts() == app.recount()
 
 
 @pytest.mark.fault(19)

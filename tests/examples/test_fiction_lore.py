@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -50,11 +51,14 @@ def test_the_same_requirement_fulfilled_by_two_at_the_same_time_has_one_entry_an
     scene: Scene = crew.scene
     scene.add_requirements("salt-stair")
     ledger, gate = crew.folder / "ledger", crew.folder / "gate"
-    first = crew.start("fulfiller", guarded=False, gate=gate, ledger=ledger, passes=1, stale=60)
+    fulfil_once = partial(
+        crew.start, "fulfiller", guarded=False, gate=gate, ledger=ledger, passes=1, stale=60, concurrency=1
+    )
+    first = fulfil_once()
     _wait_for_lines(ledger, 1)
-    # The second one has looked before the first one took it.
+    # The second one has looked before the first one took it, and the first has no hand free to take it again.
     scene.edit(Requirement, 1, status=Status.PENDING)
-    second = crew.start("fulfiller", guarded=False, gate=gate, ledger=ledger, passes=1, stale=60)
+    second = fulfil_once()
     _wait_for_lines(ledger, 2)
     gate.touch()
     assert (first.wait(), second.wait()) == (0, 0), crew.all_said()

@@ -142,7 +142,7 @@ def test_a_handler_can_see_that_the_worker_is_stopping(run: Bench):
         return RetryLater(after=0)
 
     with run.serving(pipeline, ["page"], grace_seconds=10) as (_, ran):
-        started.wait(10)
+        wait_for(started.is_set)
     assert ran.state("page", "work") == "retry_later"
     assert ran.stage("page", "work").attempts == 0
 

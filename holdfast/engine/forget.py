@@ -10,11 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from msgspec.structs import replace
-
 from holdfast.engine import ledger
 from holdfast.engine.layout import layout
-from holdfast.engine.selection import CHUNK, ActionPlace, Who, beginning, patterns_of, stages_of
+from holdfast.engine.selection import ActionPlace, Who, beginning, next_part, patterns_of
 from holdfast.model.item_filter import Which
 from holdfast.model.paid_call import Paid, PaidCall
 from holdfast.store import Transaction
@@ -81,26 +79,22 @@ class Restore(Restoring):
 def _choose(
     tx: Transaction, which: Which, name: str | None, state: str, place: ActionPlace
 ) -> tuple[list[MemoRow], ActionPlace | None]:
+    part = next_part(tx, "end_of_memos", which, place)
+    if part is None:
+        return [], None
     memos = tx.records(
         "choose_memos",
         state=state,
-        stages=stages_of(tx, which),
-        stage=place.stage,
-        item=place.item,
+        stage=part.stage,
+        item=part.after,
+        last=part.last,
         keys=patterns_of(tx, which),
         name=name,
         error=which.error,
         group=which.group,
         before=place.before,
-        most=CHUNK,
     )
-    behind = None
-    if len(memos) == CHUNK:
-        # The answers of one item belong together: those of the last one may not all be here.
-        last = (memos[-1]["stage"], memos[-1]["item"])
-        memos = [one for one in memos if (one["stage"], one["item"]) != last] or memos
-        behind = replace(place, stage=memos[-1]["stage"], item=memos[-1]["item"])
-    return [one for one in memos if (one["call"] or 0) <= place.until_call], behind
+    return [one for one in memos if (one["call"] or 0) <= place.until_call], part.behind
 
 
 def by_stage(tx: Transaction, memos: list[MemoRow]) -> Counter[str]:

@@ -10,13 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from msgspec.structs import replace
-
 from holdfast.engine import ledger
 from holdfast.engine.layout import layout, record
 from holdfast.engine.resource_state import lock_resources
 from holdfast.engine.retry_and_cancel import let_run
-from holdfast.engine.selection import CHUNK, ActionPlace, Chosen, Who, beginning, patterns_of, stages_of
+from holdfast.engine.selection import ActionPlace, Chosen, Who, beginning, next_part, patterns_of
 from holdfast.engine.show_item import find_item
 from holdfast.errors import UsageError
 from holdfast.model.item_filter import Which
@@ -103,23 +101,19 @@ class Resolve:
         return beginning(tx, self.which)
 
     def choose(self, tx: Transaction, place: ActionPlace) -> tuple[list[_Doubt], ActionPlace | None]:
+        part = next_part(tx, "end_of_doubts", self.which, place)
+        if part is None:
+            return [], None
         rows: list[Any] = tx.run(
             "doubtful_calls",
-            stages=stages_of(tx, self.which),
-            stage=place.stage,
-            item=place.item,
+            stage=part.stage,
+            item=part.after,
+            last=part.last,
             keys=patterns_of(tx, self.which),
             name=self.memo,
             before=place.before,
-            most=CHUNK,
         )
-        behind = None
-        if len(rows) == CHUNK:
-            # The doubts of one item belong together: those of the last one may not all be here.
-            last = (rows[-1][1], rows[-1][2])
-            rows = [row for row in rows if (row[1], row[2]) != last] or rows
-            behind = replace(place, stage=rows[-1][1], item=rows[-1][2])
-        return [row for row in rows if row[0] <= place.until_call], behind
+        return [row for row in rows if row[0] <= place.until_call], part.behind
 
     def count(self, tx: Transaction, rows: list[_Doubt]) -> Counter[str]:
         """A call for several items counts once, within these rows."""

@@ -107,6 +107,32 @@ def some_of(tx: Transaction, which: Which, states: frozenset[State], place: Acti
     return some_stages_of_items(tx, replace(which, states=states), _stages(tx, which), after, most, place.until)
 
 
+class Part(NamedTuple):
+    """What one chunk looks through: the entries of a stage after an item, up to and including those of another. And the place
+    after it; None at the end."""
+
+    stage: int
+    after: int
+    last: int
+    behind: ActionPlace | None
+
+
+def next_part(tx: Transaction, end_of_entries: str, which: Which, place: ActionPlace) -> Part | None:
+    """The next entries, a chunk at most and the others of its last item; None if there are none. The statement counts those of
+    a stage. A chunk is bounded by what it looks through, not by what it selects: a filter that selects little is found in as
+    many short transactions."""
+    stages = sorted(stage for stage in stages_of(tx, which) if stage >= place.stage)
+    for stage, following in zip(stages, [*stages[1:], None], strict=True):
+        after = place.item if stage == place.stage else 0
+        [(count, last)] = tx.run(end_of_entries, stage=stage, item=after, most=CHUNK)
+        if count == CHUNK:
+            return Part(stage, after, last, msgspec.structs.replace(place, stage=stage, item=last))
+        if count:
+            behind = None if following is None else msgspec.structs.replace(place, stage=following, item=0)
+            return Part(stage, after, last, behind)
+    return None
+
+
 def patterns_of(tx: Transaction, which: Which) -> list[str]:
     """The patterns of keys of a filter, for statements."""
     return [tx.store.driver.dialect.glob_pattern(key) for key in several(which.key) or ("*",)]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
 
 from holdfast import Context, Item, Pipeline
-from holdfast.engine import actions, forget, plan_and_reprocess, resolve
-from holdfast.engine.forget import Forget
+from holdfast.engine import actions, plan_and_reprocess, selection
+from holdfast.engine.forget import Forget, Restore
 from holdfast.engine.plan_and_reprocess import Accept, Reprocess
 from holdfast.engine.resolve import Resolve
 from holdfast.engine.selection import Who
@@ -28,7 +29,7 @@ ME = Who("me", "because")
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (forget, plan_and_reprocess, resolve):
+    for module in (actions, plan_and_reprocess, selection):
         monkeypatch.setattr(module, "CHUNK", 2)
     monkeypatch.setattr(plan_and_reprocess, "few_items", lambda *_: None)
 
@@ -77,6 +78,46 @@ def test_answers_are_rejected_once_each_and_taken_back(run: Bench):
     assert calls(ran) == {"rejected": 5}
 
 
+def looked_through(ran: Ran, kind: actions.ActionKind) -> list[int]:
+    """How many rows each chunk of an action selects."""
+    place: Any = ran.app.store.read(kind.begin)
+    sizes = []
+    while place is not None:
+        rows, place = ran.app.store.read(partial(kind.choose, place=place))
+        sizes.append(len(rows))
+    return sizes
+
+
+def test_what_few_answers_or_doubts_fit_is_searched_in_as_many_short_transactions(run: Bench):
+    """An act that searches a large store in one transaction keeps every worker of a SQLite file waiting, and a preview of it
+    never ends."""
+    ran = run(torn(), KEYS)
+    assert looked_through(ran, Forget(Which("p"))) == [2, 2, 1]
+    assert looked_through(ran, Forget(Which("p", key="page-4"))) == [0, 0, 1]
+    assert looked_through(ran, Forget(Which("p", key="nowhere"))) == [0, 0, 0]
+    assert ran.app.forget(key="page-4", dry_run=True) == {"p/work": 1}
+    assert ran.app.forget(key="page-4") == {"p/work": 1}
+    assert looked_through(ran, Restore(Which("p", key="page-4"))) == [0, 0, 1]
+
+    ran = run(doubtful("q"), KEYS)
+    assert looked_through(ran, Resolve(Which("q"), 0)) == [2, 2, 1]
+    assert looked_through(ran, Resolve(Which("q", key="page-4"), 0)) == [0, 0, 1]
+
+
+def test_a_preview_looks_through_so_many_entries_and_says_that_there_may_be_more(
+    run: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    ran = run(torn(), KEYS)
+    monkeypatch.setattr(actions, "PREVIEWED", 4)
+    [rare, all_of_them] = [
+        ran.app.forget(dry_run=True, request="preview", **which) for which in ({"key": "page-4"}, {})
+    ]
+    assert (rare, rare.more) == ({}, True)
+    assert (all_of_them, all_of_them.more) == ({"p/work": 4}, True)
+    found = ran.app.forget(dry_run=True, request="preview", key="page-1")
+    assert (found, found.more) == ({"p/work": 1}, True)
+
+
 @pytest.mark.parametrize("again", [False, True], ids=["bought anew", "bought anew and rejected too"])
 def test_an_answer_that_was_bought_anew_is_left_alone_by_an_undo(run: Bench, again: bool):
     ran = run(torn(), KEYS)
@@ -100,8 +141,9 @@ def test_an_answer_that_was_bought_after_an_action_began_is_not_rejected_by_it(r
     assert calls(ran) == {"rejected": 5, "done": 1}
 
 
-def test_doubts_are_settled_once_each_and_that_cannot_be_undone(run: Bench):
-    pipeline = Pipeline("p")
+def doubtful(name: str) -> Pipeline:
+    """No call is ever answered."""
+    pipeline = Pipeline(name)
 
     @pipeline.stage(name="work", max_attempts=1, backoff=QUICK)
     def work(item: Item, ctx: Context) -> Any:
@@ -110,7 +152,11 @@ def test_doubts_are_settled_once_each_and_that_cannot_be_undone(run: Bench):
 
         ctx.once("call", call, cost=0.40)
 
-    ran = run(pipeline, KEYS)
+    return pipeline
+
+
+def test_doubts_are_settled_once_each_and_that_cannot_be_undone(run: Bench):
+    ran = run(doubtful("p"), KEYS)
     number = begun(ran, Resolve(Which("p"), 380_000))
     assert ran.app.continue_action(number) == {"p/work": 5}
     assert acted_on(ran, number) == KEYS

@@ -41,17 +41,21 @@ FROM holdfast_calls WHERE state = 'intended' AND id = ANY(ARRAY(
 SELECT id, stage, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, facts, day, at, reason, value, share_of
 FROM holdfast_calls WHERE item = :item ORDER BY stage, id;
 
+-- name: end_of_doubts
+-- How many calls in doubt the next items of a stage have, up to a limit, and the last of these items.
+SELECT COUNT(*), MAX(c.item) FROM (
+    SELECT item FROM holdfast_calls WHERE state = 'doubtful' AND stage = :stage AND item > :item ORDER BY item LIMIT :most) AS c;
+
 -- name: doubtful_calls
--- The next selected calls in doubt, in order of stage and item. A call that is in progress for others of its items is not in
--- doubt.
+-- The selected calls in doubt of some items of a stage. A call that is in progress for others of its items is not in doubt.
 SELECT c.id, c.stage, c.item, c.share_of FROM holdfast_calls c LEFT JOIN holdfast_items i ON i.id = c.item
-WHERE c.state = 'doubtful' AND c.stage {in stages} AND (c.stage > :stage OR (c.stage = :stage AND c.item > :item))
+WHERE c.state = 'doubtful' AND c.stage = :stage AND c.item > :item AND c.item <= :last
   AND {fits COALESCE(i.key,'') keys} AND (CAST(:name AS TEXT) IS NULL OR c.name = :name)
   AND (CAST(:before AS BIGINT) IS NULL OR c.at < :before)
   AND (c.share_of IS NULL OR (
       SELECT COUNT(*) FROM holdfast_calls s JOIN holdfast_leases l ON l.id = s.lease
       WHERE s.share_of = c.share_of AND s.state = 'intended') = 0)
-ORDER BY c.stage, c.item LIMIT :most;
+ORDER BY c.item;
 
 -- name: add_money
 INSERT INTO holdfast_money (slot, stage, resource, model, day, payments, amount, doubts, in_doubt, tokens_in, tokens_out)

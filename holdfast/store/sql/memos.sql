@@ -30,12 +30,16 @@ FROM holdfast_memos m WHERE m.state = :state AND m.stage = :stage AND m.item {in
   AND (m.item, m.stage) NOT IN (SELECT l.item, l.stage FROM holdfast_leases l)
 ORDER BY m.item, m.name;
 
+-- name: end_of_memos
+-- How many memos the next items of a stage have, up to a limit, and the last of these items.
+SELECT COUNT(*), MAX(m.item) FROM (
+    SELECT item FROM holdfast_memos WHERE stage = :stage AND item > :item ORDER BY item LIMIT :most) AS m;
+
 -- name: choose_memos
--- The next selected memos in a state, in order of stage and item; not those of work in progress, whose handler may be using
--- them.
+-- The selected memos in a state of some items of a stage; not those of work in progress, whose handler may be using them.
 SELECT m.stage, m.item, m.name, m.version, m.idempotency_key, m.cost, m.value, m.call, m.rejections
 FROM holdfast_memos m JOIN holdfast_items i ON i.id = m.item
-WHERE m.state = :state AND m.stage {in stages} AND (m.stage > :stage OR (m.stage = :stage AND m.item > :item))
+WHERE m.state = :state AND m.stage = :stage AND m.item > :item AND m.item <= :last
   AND {fits i.key keys} AND (CAST(:name AS TEXT) IS NULL OR m.name = :name)
   AND (CAST(:error AS TEXT) IS NULL
        OR (SELECT COUNT(*) FROM holdfast_outcomes o WHERE o.item = m.item AND o.stage = m.stage AND {position}(o.error, :error) > 0) > 0
@@ -45,4 +49,4 @@ WHERE m.state = :state AND m.stage {in stages} AND (m.stage > :stage OR (m.stage
        OR (SELECT COUNT(*) FROM holdfast_delayed d WHERE d.item = m.item AND d.stage = m.stage AND d.error_group = :group) > 0)
   AND (CAST(:before AS BIGINT) IS NULL OR m.at < :before)
   AND (m.item, m.stage) NOT IN (SELECT l.item, l.stage FROM holdfast_leases l)
-ORDER BY m.stage, m.item LIMIT :most;
+ORDER BY m.item;

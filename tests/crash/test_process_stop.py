@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.processes import ROOT, Crew, wait_for
 from tests.support.slowness import slowness
+from tests.support.waiting import STUCK_SECONDS
 
 
 def spent(crew: Crew, key: str, stage: str = "fetch") -> int:
@@ -131,7 +132,7 @@ def test_a_stop_signal_is_heard_wherever_the_main_thread_is_when_it_arrives(url:
     """Also inside the lock of the event it waits for: a handler of signals that takes locks waits for itself."""
     process = subprocess.Popen([sys.executable, "-c", SIGNAL_INSIDE, url], cwd=ROOT, env={"PYTHONPATH": str(ROOT)})
     try:
-        assert process.wait(10) == 0
+        assert process.wait(STUCK_SECONDS) == 0
     except subprocess.TimeoutExpired:
         pytest.fail("the worker waits for itself")
     finally:

@@ -72,6 +72,8 @@ def test_items_are_retried_with_the_keyboard_alone(tab: Tab, shelf: str):
     tab.page.get_by_role("button", name="Retry 2").focus()
     tab.page.keyboard.press("Enter")
     tab.page.get_by_role("heading", name="Retry 1").wait_for()
+    # A page is seen before its script hears the keys.
+    tab.page.wait_for_load_state()
     tab.page.keyboard.press("?")
     tab.page.get_by_role("dialog").wait_for()
     tab.page.keyboard.press("Escape")

@@ -103,8 +103,9 @@ def browsing(address: str, **context: Any) -> Iterator[Tab]:
             executable_path=chromium(),
             args=["--no-sandbox", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"],
         )
-        page = browser.new_context(**context).new_page()
-        page.set_default_timeout(STUCK_SECONDS * 1000)
+        tabs = browser.new_context(**context)
+        tabs.set_default_timeout(STUCK_SECONDS * 1000)
+        page = tabs.new_page()
         tab = Tab(page, address)
         tab.watch()
         tab.go(f"/?token={TOKEN}")

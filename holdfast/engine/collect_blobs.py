@@ -15,6 +15,7 @@ from itertools import islice
 from holdfast.blobs import Blobs
 from holdfast.blobs.blobs import GRACE_SECONDS
 from holdfast.blobs.reference import mentioned_in, references_in
+from holdfast.engine.memos import all_memos
 from holdfast.model.log_lines import logger
 from holdfast.store import Store, Transaction
 
@@ -85,7 +86,9 @@ def _texts(tx: Transaction) -> Iterator[tuple[str, int, str]]:
     """Every value that mentions a hash, with its table and number."""
     tx.read_all()
     [(items, calls, events)] = tx.run("last_numbers")
-    for table, last in {"items": items, "outcomes": items, "memos": items, "calls": calls, "events": events}.items():
+    for table, last in {"items": items, "outcomes": items, "calls": calls, "events": events}.items():
         for after in range(0, last or 0, STRETCH):
             for number, text in tx.run(f"hashes_in_{table}", after=after, until=after + STRETCH):
                 yield table, number, text
+    for memos in all_memos(tx, "hashes_in_memos", STRETCH):
+        yield from (("memos", item, value) for item, value in memos)

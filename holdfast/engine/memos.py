@@ -8,7 +8,7 @@ counts rejections. Memos are removed when their stage has passed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast.engine import ledger
@@ -19,6 +19,9 @@ from holdfast.errors import LeaseLost
 from holdfast.model import codec
 from holdfast.model.paid_call import NO_FACTS, CallFacts, Paid, PaidCall
 from holdfast.store import Transaction
+
+#: The lowest number that a column can hold.
+LOWEST = -(2**63)
 
 
 @dataclass(slots=True)
@@ -187,3 +190,13 @@ def _kept(memo: MemoWrite, entered: int | None) -> Memo | None:
         paid = had.cost if had is not None and had.state == "done" else cost
         return Memo("rejected", *made, paid, None, call, rejections + 1)
     return Memo("rejected", *made, cost, None, call, rejections) if rejections else None
+
+
+def all_memos(tx: Transaction, statement: str, most: int) -> Iterator[list[tuple[int, str]]]:
+    """The memos that a statement chooses, so many at a time, each with its item and its value. They are read in the order of
+    the only index: memos have no numbers, and may be of stages and items that do not exist."""
+    place = {"stage": LOWEST, "item": LOWEST, "name": ""}
+    while rows := tx.run(statement, **place, most=most):
+        yield [(item, value) for item, value, _, _ in rows]
+        item, _, stage, name = rows[-1]
+        place = {"stage": stage, "item": item, "name": name}

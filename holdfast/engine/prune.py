@@ -63,8 +63,11 @@ def forget_items(tx: Transaction, items: Sequence[int]) -> None:
     """Delete items without open work, and everything that belongs to them alone."""
     for stage, state, version, type_, n in tx.run("outcome_counts_of", items=list(items)):
         tx.count(stage, State(state), -n, version=version, type=type_)
+    pipelines = {pipeline for pipeline, _ in tx.run("items_by_pipeline", items=list(items))}
+    for row in layout(tx).stages.values():
+        if row.pipeline in pipelines:
+            tx.run("forget_memos", stage=row.id, items=list(items))
     for statement in (
-        "delete_memos_of",
         "delete_answers_of",
         "delete_children_of",
         "forget_reruns",

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.engine.layout import layout
+from holdfast.engine.memos import all_memos
 from holdfast.model import codec
 from holdfast.model.log_lines import logger
 from holdfast.store import Store, Transaction
@@ -27,11 +28,10 @@ CHUNK = 1000
 #: How many rows of a table are read at a time, by their numbers.
 STRETCH = 2000
 
-#: Text columns of the large tables, which are read in chunks, and of the small ones; each with the type of its JSON value.
+#: Text columns of the tables that are read in chunks by number, and of the small ones; each with the type of its JSON value.
 _LARGE: Mapping[str, Mapping[str, type]] = {
     "items": {"data": dict},
     "outcomes": {"result": object},
-    "memos": {"value": object},
     "calls": {"facts": dict, "value": object},
     "events": {"data": dict},
 }
@@ -109,14 +109,24 @@ def _take(tx: Transaction, rows: Sequence[StoredRow]) -> list[str]:
 
 def _unreadable(tx: Transaction, progress: Callable[[str, int], None] | None) -> Iterator[str]:
     [(items, calls, events)] = tx.run("last_numbers")
-    last = {"items": items, "outcomes": items, "memos": items, "calls": calls, "events": events}
+    last = {"items": items, "outcomes": items, "calls": calls, "events": events}
     for table, columns in _LARGE.items():
         for after in range(0, last[table] or 0, STRETCH):
             yield from _bad_texts(table, columns, tx.run(f"texts_of_{table}", after=after, until=after + STRETCH))
             if progress is not None:
                 progress(table, min(after + STRETCH, last[table] or 0))
+    yield from _unreadable_memos(tx, progress)
     for table, columns in _SMALL.items():
         yield from _bad_texts(table, columns, tx.run(f"texts_of_{table}"))
+
+
+def _unreadable_memos(tx: Transaction, progress: Callable[[str, int], None] | None) -> Iterator[str]:
+    read = 0
+    for rows in all_memos(tx, "texts_of_memos", STRETCH):
+        yield from _bad_texts("memos", {"value": object}, rows)
+        read += len(rows)
+        if progress is not None:
+            progress("memos", read)
 
 
 def _bad_texts(table: str, columns: Mapping[str, type], rows: Iterable[StoredRow]) -> Iterator[str]:

@@ -193,4 +193,29 @@ def test_a_check_says_which_table_it_reads_and_how_far_it_is(app: App, monkeypat
     check(app.store, lambda table, rows: told.append((table, rows)))
     last = app.query("SELECT MAX(id) FROM holdfast_items")[0][0]
     assert [rows for table, rows in told if table == "items"][-1] == last
-    assert {table for table, _ in told} >= {"items", "outcomes", "memos"}
+    assert {table for table, _ in told} >= {"items", "outcomes", "events"}
+
+
+def test_a_check_reads_every_memo_in_chunks_whichever_stage_and_item_it_names(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stray_rows, "STRETCH", 2)
+    app.pipeline({"a": []})
+    for stage, item, name, value in [
+        (stage, item, name, "{" if name == "m" and item == NOWHERE else "1")
+        for stage in (-1, 2**40)
+        for item in (-7, NOWHERE)
+        for name in ("", "m", "\U0010ffff")
+    ]:
+        app.execute(
+            "INSERT INTO holdfast_memos (stage, item, name, state, version, idempotency_key, lease, value, at) "
+            "VALUES (:stage, :item, :name, 'done', '1', 'k', 1, :value, 0)",
+            stage=stage,
+            item=item,
+            name=name,
+            value=value,
+        )
+    told: list[tuple[str, int]] = []
+    found = app.store.read(lambda tx: stray_rows.find(tx, lambda table, rows: told.append((table, rows))))
+    assert [one for one in found if "cannot be read" in one] == [f"memos {NOWHERE}: its value cannot be read"] * 2
+    assert [rows for table, rows in told if table == "memos"] == [2, 4, 6, 8, 10, 12]

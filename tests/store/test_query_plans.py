@@ -45,7 +45,7 @@ def fill(app, rows, *, first=1):
     )
 
 
-def plan(app, name, **params):
+def plan(app, name, /, **params):
     """How the database would run a statement, as text."""
     store = app.store
     statement = store.statements[name]
@@ -92,6 +92,26 @@ def test_what_is_to_be_looked_up_is_found_in_a_stretch_of_items_however_many_the
     for name, whose in {"results_to_look_up": {"stage": 1}, "items_to_look_up": {"pipeline": 1}}.items():
         found = plan(queue, name, **given, **whose)
         assert not [line for line in found.splitlines() if "SCAN" in line or "Seq Scan" in line], found
+
+
+@pytest.mark.parametrize("statistics", ["never taken", "up to date"])
+def test_memos_are_read_in_chunks_and_deleted_without_a_look_at_the_others(queue, statistics):
+    fill(queue, MANY)
+    queue.execute(
+        "INSERT INTO holdfast_memos (stage, item, name, state, version, idempotency_key, lease, value, at) "
+        "SELECT stage, item, 'm', 'done', '1', 'k', 1, '1', 0 FROM holdfast_waiting"
+    )
+    if statistics == "up to date":
+        queue.execute("ANALYZE")
+    stage = queue.stage("a").id
+    for name, given in {
+        "texts_of_memos": {"item": MANY // 2, "name": "m", "most": 100},
+        "hashes_in_memos": {"item": MANY // 2, "name": "m", "most": 100},
+        "forget_memos": {"items": [5, 6]},
+    }.items():
+        found = plan(queue, name, stage=stage, **given)
+        scans = ("SCAN holdfast", "Seq Scan", "TEMP B-TREE", "Sort")
+        assert not [line for line in found.splitlines() if line.strip().startswith(scans)], found
 
 
 # SQLite --------------------------------------------------------------------------------------------------------------

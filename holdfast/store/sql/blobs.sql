@@ -13,7 +13,8 @@ SELECT item, COALESCE(result, '') || COALESCE(previous, '') FROM holdfast_outcom
 WHERE item > :after AND item <= :until AND (result LIKE '%sha256:%' OR previous LIKE '%sha256:%');
 
 -- name: hashes_in_memos
-SELECT item, value FROM holdfast_memos WHERE item > :after AND item <= :until AND value LIKE '%sha256:%';
+SELECT item, value, stage, name FROM holdfast_memos WHERE (stage, item, name) > (:stage, :item, :name) AND value LIKE '%sha256:%'
+ORDER BY stage, item, name LIMIT :most;
 
 -- name: hashes_in_calls
 SELECT id, facts || COALESCE(value, '') FROM holdfast_calls

@@ -22,9 +22,6 @@ WHERE i.pipeline = :pipeline AND i.updated_at < :before AND x.status IN ('done',
 -- name: outcome_counts_of
 SELECT stage, state, version, type, COUNT(*) FROM holdfast_outcomes WHERE item {in items} GROUP BY stage, state, version, type;
 
--- name: delete_memos_of
-DELETE FROM holdfast_memos WHERE item {in items};
-
 -- name: delete_answers_of
 -- The answer of a call belongs to the item; its cost does not.
 UPDATE holdfast_calls SET value = NULL, reason = NULL WHERE item {in items} AND (value IS NOT NULL OR reason IS NOT NULL);

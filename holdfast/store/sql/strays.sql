@@ -46,7 +46,9 @@ SELECT id, facts, value FROM holdfast_calls WHERE id > :after AND id <= :until;
 SELECT id, data FROM holdfast_events WHERE id > :after AND id <= :until;
 
 -- name: texts_of_memos
-SELECT item, value FROM holdfast_memos WHERE item > :after AND item <= :until AND value IS NOT NULL;
+-- In the order of its only index.
+SELECT item, value, stage, name FROM holdfast_memos WHERE (stage, item, name) > (:stage, :item, :name)
+ORDER BY stage, item, name LIMIT :most;
 
 -- name: texts_of_workers
 SELECT id, stages, versions, facts FROM holdfast_workers;

@@ -108,36 +108,36 @@ def test_what_a_user_has_written_is_left_as_it_is(app: Holdfast) -> None:
     assert note.data["due_at"] == snoozed.data["due_at"]
 
 
-def said_by_both(app: Holdfast, question: str, *options: str) -> tuple[str, Any]:
-    """What the command prints, and the answer of the app, of one minute: curves begin with the present one."""
+def said_by_both(app: Holdfast, *options: str) -> dict[str, tuple[str, Any]]:
+    """By question: what the command prints, and the answer of the app, of one minute: curves begin with the present one."""
     while True:
         began = datetime.now(UTC).minute
-        result = CliRunner().invoke(
-            commands, [*COMMANDS[question], *options], env={"HOLDFAST_URL": app.url, "COLUMNS": ""}
-        )
-        assert result.exit_code == 0, result.output
-        answer = every_answer(app)[question]
+        said = {}
+        for question, command in COMMANDS.items():
+            result = CliRunner().invoke(commands, [*command, *options], env={"HOLDFAST_URL": app.url, "COLUMNS": ""})
+            assert result.exit_code == 0, (question, result.output)
+            said[question] = result.stdout
+        found = every_answer(app)
         if datetime.now(UTC).minute == began:
-            return result.stdout, answer
+            return {question: (text, found[question]) for question, text in said.items()}
 
 
-@pytest.mark.parametrize("question", COMMANDS)
-def test_the_json_of_a_command_is_exactly_that_of_its_answer(app: Holdfast, question: str) -> None:
-    said, answer = said_by_both(app, question, "--json")
-    printed: Any = json.loads(said)
-    ours_: Any = answer.json()
-    if question == "doctor":
-        changes = ("disk_free_bytes", "wal_bytes", "oldest_transaction_seconds")
-        for one in (printed, ours_):
-            one["store"] = {name: value for name, value in one["store"].items() if name not in changes}
-    assert printed == ours_
-    assert json.loads(json.dumps(ours_)) == ours_
+def test_the_json_of_a_command_is_exactly_that_of_its_answer(app: Holdfast) -> None:
+    for question, (said, answer) in said_by_both(app, "--json").items():
+        printed: Any = json.loads(said)
+        ours_: Any = answer.json()
+        if question == "doctor":
+            changes = ("disk_free_bytes", "wal_bytes", "oldest_transaction_seconds")
+            for one in (printed, ours_):
+                one["store"] = {name: value for name, value in one["store"].items() if name not in changes}
+        assert printed == ours_, question
+        assert json.loads(json.dumps(ours_)) == ours_, question
 
 
-@pytest.mark.parametrize("question", [name for name in COMMANDS if name != "doctor"])
-def test_an_answer_as_text_is_what_the_command_says(app: Holdfast, question: str) -> None:
-    said, answer = said_by_both(app, question)
-    assert said.rstrip("\n") == str(answer)
+def test_an_answer_as_text_is_what_the_command_says(app: Holdfast) -> None:
+    for question, (said, answer) in said_by_both(app).items():
+        if question != "doctor":
+            assert said.rstrip("\n") == str(answer), question
 
 
 def test_instants_amounts_and_lengths_have_one_form(app: Holdfast) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,63 +17,28 @@ from holdfast.cli import commands
 from holdfast.engine.add import add_items, read_items
 from holdfast.errors import StoreUnavailable
 from tests.support.processes import Crew, crew_on, wait_for
+from tests.support.small_disk import SmallDisk, small_disk
 from tests.support.unharmed import assert_unharmed, begin, pages
 
 LEASE = 1.0
 BIG = [{"key": f"big-{number}", "text": "x" * 100_000} for number in range(20)]
 
 
-class Disk:
-    """A small file system in memory."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def mount(self, options: str) -> str:
-        """Mount it, or change how it is mounted; a text says why that was refused."""
-        program = shutil.which("mount")
-        if program is None:
-            return "there is no mount program"
-        done = subprocess.run(
-            [program, "-t", "tmpfs", "-o", options, "tmpfs", self.folder], capture_output=True, text=True, check=False
-        )
-        return done.stderr.strip() if done.returncode else ""
-
-    def fill(self) -> None:
-        """Leave no room at all."""
-        with suppress(OSError), (self.folder / "filler").open("ab", buffering=0) as file:
-            for size in (1 << 20, 1 << 12):
-                with suppress(OSError):
-                    while True:
-                        file.write(b"\0" * size)
-
-    @property
-    def free(self) -> int:
-        found = os.statvfs(self.folder)
-        return found.f_bavail * found.f_frsize
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    with small_disk(tmp_path / "disk", "size=8m") as disk:
+        yield disk
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
-    """Eight megabytes."""
-    disk = Disk(tmp_path / "disk")
-    disk.folder.mkdir()
-    refused = disk.mount("size=8m")
-    if refused:
-        pytest.skip(f"a file system of a size of its own needs the right to mount one: {refused}")
-    yield disk
-    subprocess.run(["umount", "--lazy", disk.folder], check=True)
-
-
-@pytest.fixture
-def crew(disk: Disk, tmp_path: Path) -> Iterator[Crew]:
+def crew(disk: SmallDisk, tmp_path: Path) -> Iterator[Crew]:
     with crew_on(f"sqlite:///{disk.folder / 'store.db'}", tmp_path) as crew:
         yield crew
 
 
 @pytest.mark.fault(44)
 @pytest.mark.req("V6", "V7")
-def test_a_full_disk_makes_work_wait_and_room_lets_it_go_on(crew: Crew, disk: Disk, tmp_path: Path):
+def test_a_full_disk_makes_work_wait_and_room_lets_it_go_on(crew: Crew, disk: SmallDisk, tmp_path: Path):
     for number in range(2):
         crew.start(f"w{number}", lease=LEASE)
     gate = tmp_path / "gate"
@@ -100,7 +63,7 @@ def test_a_full_disk_makes_work_wait_and_room_lets_it_go_on(crew: Crew, disk: Di
 
 @pytest.mark.fault(44)
 @pytest.mark.req("V6")
-def test_a_worker_started_on_a_full_disk_waits_for_room(crew: Crew, disk: Disk):
+def test_a_worker_started_on_a_full_disk_waits_for_room(crew: Crew, disk: SmallDisk):
     crew.add(pages(5, 0.01))
     disk.fill()
     worker = crew.start("w", lease=LEASE, ready=False)
@@ -114,7 +77,7 @@ def test_a_worker_started_on_a_full_disk_waits_for_room(crew: Crew, disk: Disk):
 
 @pytest.mark.fault(44)
 @pytest.mark.req("J5")
-def test_whoever_asks_is_told_that_the_disk_is_full(crew: Crew, disk: Disk):
+def test_whoever_asks_is_told_that_the_disk_is_full(crew: Crew, disk: SmallDisk):
     crew.add(pages(1, 0))
     key = "page-0"
     with Holdfast(crew.url, create=False) as app:
@@ -134,7 +97,7 @@ def test_whoever_asks_is_told_that_the_disk_is_full(crew: Crew, disk: Disk):
 
 @pytest.mark.fault(44)
 @pytest.mark.req("V2")
-def test_items_that_find_no_room_are_refused_whole(crew: Crew, disk: Disk):
+def test_items_that_find_no_room_are_refused_whole(crew: Crew, disk: SmallDisk):
     crew.add(pages(5, 0))
     with Holdfast(crew.url, crew.app.pipelines) as app:
         app.register()

@@ -236,6 +236,15 @@ def told_in_the_log(stage: str, before: str | None = None) -> Callable[[Item, Co
 
 eventful_books = _pipeline("eventful_books", told_in_the_log)
 
+
+def told_with_ballast(stage: str, before: str | None = None) -> Callable[[Item, Context], Any]:
+    """A sync handler with a result of 40 kB that no database can compress much."""
+    plain = told(stage, before)
+    return lambda item, ctx: {**plain(item, ctx), "ballast": os.urandom(20_000).hex()}
+
+
+heavy_books = _pipeline("heavy_books", told_with_ballast)
+
 # One quick stage ------------------------------------------------------------------------------------------------------
 
 counted = Pipeline("counted")

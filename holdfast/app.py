@@ -70,7 +70,7 @@ from holdfast.engine.add import CHUNK, Adder, Addition, Merge, Written, add_with
 from holdfast.engine.change_limits import Declared, declare, defined_resources, is_declared
 from holdfast.engine.check import check
 from holdfast.engine.delete import Delete
-from holdfast.engine.doctor_findings import findings
+from holdfast.engine.doctor_findings import findings, findings_in_facts
 from holdfast.engine.events import record_user_event
 from holdfast.engine.forget import Forget, Restore
 from holdfast.engine.item_filters import Narrowed, listed_items
@@ -651,9 +651,9 @@ class Holdfast:
         here = {"holdfast": VERSION, "python": platform.python_version(), "system": platform.platform()}
         with self.scan() as store:
             found, lines = store.read(lambda tx: (status.workers(tx), findings(tx)))
-            return Diagnosis(
-                here, store.facts(), store.cannot_write(), store.schema_version(), Workers.of(found), tuple(lines)
-            )
+            facts = store.facts()
+            lines += findings_in_facts(facts)
+            return Diagnosis(here, facts, store.cannot_write(), store.schema_version(), Workers.of(found), tuple(lines))
 
     def costs(
         self, by: Sequence[str] = ("pipeline", "stage"), *, pipeline: str | None = None, since: datetime | None = None

@@ -25,7 +25,8 @@ class Diagnosis(Answer, frozen=True):
     #: The version of the tables.
     schema: int
     workers: Workers
-    #: What a person should look at: silent workers, work that waits and that no worker runs, paid calls in doubt.
+    #: What a person should look at: silent workers, work that waits and that no worker runs, paid calls in doubt, a
+    #: transaction that was left open.
     findings: tuple[str, ...] = ()
 
     @property

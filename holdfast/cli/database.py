@@ -97,8 +97,8 @@ def doctor(exit_code: bool, store: str | None, as_json: bool) -> None:
     """Show facts about this installation, the database and its workers that help to find a problem.
 
     Exit code 5 if a SQLite file is damaged, or nothing can be saved. With --exit-code, 1 if workers are silent, if work waits
-    and no worker runs its stage, or if paid calls are in doubt. A SQLite file over 256 MB is not looked through for damage
-    here: `holdfast db check` does that.
+    and no worker runs its stage, if paid calls are in doubt, or if a transaction on the PostgreSQL server has been open for
+    half an hour. A SQLite file over 256 MB is not looked through for damage here: `holdfast db check` does that.
     """
     with options.open_to_ask(store) as app:
         found = app.doctor()

@@ -1,6 +1,9 @@
-"""Findings: what a person should look at, because work waits for nobody, workers are silent, or money is in doubt."""
+"""Findings: what a person should look at: work that waits for nobody, silent workers, doubts, a transaction left open."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from holdfast.clock import SECOND
 from holdfast.engine.gauges import gauges
@@ -11,6 +14,9 @@ from holdfast.store import Transaction
 
 #: Work that nobody takes may wait this long: a worker may be about to start.
 WAITS_SECONDS = 60.0
+
+#: A transaction may be open for so long: an export or a backup may be under way.
+OPEN_SECONDS = 1800.0
 
 
 def findings(tx: Transaction) -> list[str]:
@@ -28,3 +34,13 @@ def findings(tx: Transaction) -> list[str]:
         if stage["in_doubt"]:
             lines.append(f"{label}: {stage['in_doubt']} paid calls are in doubt; settle them with `holdfast resolve`")
     return lines
+
+
+def findings_in_facts(facts: Mapping[str, Any]) -> list[str]:
+    """The same about what the database says of itself."""
+    age = facts.get("oldest_transaction_seconds") or 0.0
+    if age <= OPEN_SECONDS:
+        return []
+    who = f"the transaction of process {facts['oldest_transaction_process']} of the server"
+    since = f"has been open for {spoken(age)}"
+    return [f"{who} {since}: until it ends, every claim reads past all rows that were deleted since it began"]

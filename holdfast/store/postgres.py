@@ -312,8 +312,9 @@ class Postgres(Forkable):
         ]
         settings = {name.lower(): self.run_text(f"SHOW {name}")[0][0] for name in names}
         # A role outside pg_read_all_stats does not see what sessions of other roles do.
-        [(oldest, hidden)] = self.run_text(
+        [(oldest, process, hidden)] = self.run_text(
             "SELECT EXTRACT(epoch FROM now() - MIN(xact_start))::float8, "
+            "(array_agg(pid ORDER BY xact_start) FILTER (WHERE xact_start IS NOT NULL))[1], "
             "COUNT(*) FILTER (WHERE query = '<insufficient privilege>') "
             "FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"
         )
@@ -324,6 +325,7 @@ class Postgres(Forkable):
             "driver": psycopg.__version__,
             **settings,
             "oldest_transaction_seconds": None if oldest is None and hidden else round(oldest or 0.0, 1),
+            "oldest_transaction_process": process,
             "hidden_sessions": hidden,
         }
 

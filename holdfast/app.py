@@ -353,11 +353,11 @@ class Holdfast:
                 URL_VARIABLE,
             )
         services = [*self._services]
-        if self._alerts:
-            rules = list(self._alerts.values())
-            if self.store.read(lambda tx: alert_rules.unknown(tx, rules)):
-                # Before the first item: the rules also count what happens in the first moment of a run.
-                self.store.write(lambda tx: alert_rules.learn(tx, rules))
+        rules, names = list(self._alerts.values()), [spec.name for spec in self.pipelines]
+        if any(self.store.read(lambda tx: alert_rules.undeclared(tx, names, rules))):
+            # Before the first item: the rules also count what happens in the first moment of a run.
+            self.store.write(lambda tx: alert_rules.declare(tx, names, rules))
+        if rules:
             # Loaded here, with its HTTP client: most commands run no worker, and most workers send no alerts.
             from holdfast.worker.background.alerts import alerting
 

@@ -56,25 +56,55 @@ def anything_to_do(tx: Transaction, rules: Sequence[AlertRule]) -> bool:
     seen = {name: (looked, told_at) for name, looked, told_at in tx.run("look_at_alerts", names=names)}
     if len(seen) < len(rules):
         return True
-    newest = max((id_ for id_, _ in tx.run("newest_events", most=1)), default=0)
+    newest = _newest_event(tx)
     if any(newest > seen[rule.name][0] and not _is_quiet(tx, rule, seen[rule.name][1]) for rule in rules):
         return True
     return bool(tx.run("any_delivery", alerts=names, now=tx.now, beyond=tx.now + _BEYOND_US))
 
 
-def unknown(tx: Transaction, rules: Sequence[AlertRule]) -> list[str]:
-    """The names of rules that the store has never seen."""
+class Declared(NamedTuple):
+    """How the rules of a program differ from what the store knows of them."""
+
+    #: Rules that are new or have changed, each with the end of its quiet period.
+    to_declare: list[tuple[str, int]]
+    #: Rules that programs with these pipelines have had, and this one does not.
+    to_retire: list[str]
+
+
+def undeclared(tx: Transaction, pipelines: Sequence[str], rules: Sequence[AlertRule]) -> Declared:
+    """What `declare` would change."""
     names = [rule.name for rule in rules]
-    known = {row[0] for row in tx.run("look_at_alerts", names=names)}
-    return [name for name in names if name not in known]
+    known = {row["name"]: row for row in tx.records("declared_alerts", names=names, pipelines=list(pipelines))}
+    wanted = {
+        rule.name: _quiet_until(rule, known[rule.name]["told_at"] if rule.name in known else None) for rule in rules
+    }
+    as_known = {
+        name: row["quiet_until"]
+        for name, row in known.items()
+        if row["active"] and row["pipeline"] == _owner(pipelines)
+    }
+    return Declared(
+        [(name, until) for name, until in wanted.items() if as_known.get(name) != until],
+        [name for name in known if name not in wanted],
+    )
+
+
+def declare(tx: Transaction, pipelines: Sequence[str], rules: Sequence[AlertRule]) -> None:
+    """Say which rules a program with these pipelines has. New ones see what happens from now on, and nothing before. Those that
+    it no longer has need no worker, until one that has them looks again."""
+    differing = undeclared(tx, pipelines, rules)
+    if differing.to_declare:
+        tx.run_rows("declare_alerts", differing.to_declare, newest=_newest_event(tx), pipeline=_owner(pipelines))
+    if differing.to_retire:
+        tx.run("retire_alerts", names=differing.to_retire)
 
 
 def learn(tx: Transaction, rules: Sequence[AlertRule]) -> None:
-    """Have rules that are new see what happens from now on, and nothing before."""
-    new = unknown(tx, rules)
-    if new:
-        newest = max((id_ for id_, _ in tx.run("newest_events", most=1)), default=0)
-        tx.run_rows("add_alerts", [(name,) for name in new], newest=newest)
+    """Have rules that the store does not know see what happens from now on, and nothing before."""
+    names = [rule.name for rule in rules]
+    known = {row[0] for row in tx.run("look_at_alerts", names=names)}
+    if new := [(name,) for name in names if name not in known]:
+        tx.run_rows("add_alerts", new, newest=_newest_event(tx))
 
 
 def watch_events(tx: Transaction, rules: Sequence[AlertRule]) -> int:
@@ -126,6 +156,19 @@ def failed_delivery(tx: Transaction, one: Delivery, error: str) -> bool:
         return False
     tx.record("alert_given_up", alert=one.alert, by=one.by, attempts=one.attempt, error=text, said=one.body["text"])
     return True
+
+
+def _newest_event(tx: Transaction) -> int:
+    return max((id_ for id_, _ in tx.run("newest_events", most=1)), default=0)
+
+
+def _owner(pipelines: Sequence[str]) -> str | None:
+    """Whose rules they are: a program is known by the first of its pipelines."""
+    return min(pipelines, default=None)
+
+
+def _quiet_until(rule: AlertRule, told_at: int | None) -> int:
+    return 0 if told_at is None else told_at + rule.every_us
 
 
 def _is_quiet(tx: Transaction, rule: AlertRule, told_at: int | None) -> bool:
@@ -184,13 +227,17 @@ def _watch(tx: Transaction, rule: AlertRule, looked_until: int, told_at: int | N
             until = id_ if raised is None else until
             break
     if raised is None:
-        tx.run("move_alert", name=rule.name, until=until, told_at=told_at)
+        _move(tx, rule, until, told_at)
         return 0
     bodies = [(rule.name, msgspec.json.encode({**_body(tx, rule, raised), "by": way}).decode()) for way in rule.ways]
     tx.run_rows("add_deliveries", bodies, now=tx.now)
     # This transaction may have begun before the events that it sees.
-    tx.run("move_alert", name=rule.name, until=until, told_at=max(tx.now, raised.last_at))
+    _move(tx, rule, until, max(tx.now, raised.last_at))
     return 1
+
+
+def _move(tx: Transaction, rule: AlertRule, until: int, told_at: int | None) -> None:
+    tx.run("move_alert", name=rule.name, until=until, told_at=told_at, quiet_until=_quiet_until(rule, told_at))
 
 
 def _new(tx: Transaction, rule: AlertRule, after: int, until: int) -> Iterator[tuple[int, int]]:

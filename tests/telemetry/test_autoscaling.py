@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -19,7 +19,7 @@ from holdfast.engine.claim import claim
 from holdfast.engine.hand_back import release
 from holdfast.engine.layout import layout
 from holdfast.errors import UsageError
-from holdfast.model.alert import read_alerts
+from holdfast.model.alert import AlertRule, read_alerts
 from holdfast.schema import migrations
 from holdfast.store import open_store
 from holdfast.store.autoscaling import NOW_POSTGRES, NOW_SQLITE, SOON_US, demand_query
@@ -272,6 +272,88 @@ def test_events_that_no_rule_has_looked_at_need_a_worker_and_comings_and_goings_
     assert keda.number() == 1
     do(keda, "DELETE FROM holdfast_deliveries")
     assert keda.number() == 0
+
+
+def rules(**every: str) -> tuple[AlertRule, ...]:
+    """Rules of which each watches another event."""
+    events = {"failures": "attempt_failed", "deaths": "worker_died"}
+    return read_alerts({name: {"event": events[name], "every": every[name], "log": True} for name in every})
+
+
+def notify(keda: Any, watched: Sequence[AlertRule]) -> int:
+    """Look once, as a worker does, and deliver what there is to tell; how many rules had something."""
+    raised = keda.store.write(lambda tx: alert_rules.watch_events(tx, watched))
+    do(keda, "DELETE FROM holdfast_deliveries")
+    return int(raised)
+
+
+def test_a_rule_in_its_quiet_period_needs_a_worker_when_that_ends(keda: Any) -> None:
+    watched = rules(failures="24h")
+    keda.store.write(lambda tx: alert_rules.declare(tx, ["books"], watched))
+    keda.store.write(lambda tx: tx.record("attempt_failed"))
+    assert notify(keda, watched) == 1
+    keda.clock.advance(120)
+    keda.store.write(lambda tx: tx.record("attempt_failed"))
+    for _ in range(23):
+        assert keda.number() == 0
+        keda.clock.advance(3600)
+    keda.clock.advance(3600)
+    assert keda.number() == 1
+    assert notify(keda, watched) == 1
+    assert keda.number() == 0
+
+
+def test_what_one_rule_has_looked_at_needs_a_worker_for_another_rule(keda: Any) -> None:
+    watched = rules(failures="1h", deaths="1h")
+    keda.store.write(lambda tx: alert_rules.declare(tx, ["books"], watched))
+    keda.store.write(lambda tx: tx.record("attempt_failed"))
+    assert notify(keda, watched) == 1
+    keda.clock.advance(120)
+    keda.store.write(lambda tx: tx.record("attempt_failed"))
+    assert keda.number() == 1  # the rule about deaths has not looked at it
+    assert notify(keda, watched) == 0
+    assert keda.number() == 0
+    keda.clock.advance(3600)
+    assert keda.number() == 1  # the quiet period of the other one has ended
+    assert notify(keda, watched) == 1
+    assert keda.number() == 0
+
+
+def test_a_longer_quiet_period_holds_from_the_start_of_the_next_worker_on(keda: Any) -> None:
+    keda.store.write(lambda tx: alert_rules.declare(tx, ["books"], rules(failures="1h")))
+    keda.store.write(lambda tx: tx.record("attempt_failed"))
+    assert notify(keda, rules(failures="1h")) == 1
+    keda.clock.advance(4000)
+    keda.store.write(lambda tx: tx.record("attempt_failed"))
+    assert keda.number() == 1
+    keda.store.write(lambda tx: alert_rules.declare(tx, ["books"], rules(failures="3h")))
+    assert keda.number() == 0
+
+
+def test_a_rule_that_its_program_no_longer_has_needs_no_worker(url: str) -> None:
+    pipelines = [Pipeline[Any](name) for name in ("books", "films")]
+    for one in pipelines:
+        one.stage(name="only")(lambda item, ctx: None)
+    books, films = (one.spec for one in pipelines)
+    clock = ManualClock()
+    keda: Any = Keda(url, clock)
+    with closing(keda.store):
+        with Holdfast(url, [books], alerts=rules(failures="1h"), clock=clock) as app:
+            app.worker()
+        keda.store.write(lambda tx: tx.record("attempt_failed"))
+        do(keda, "INSERT INTO holdfast_deliveries (alert, body, due_at) VALUES ('failures', '{}', 0)")
+        assert keda.number() == 2
+        # Not the program that had it.
+        with Holdfast(url, [films], clock=clock) as app:
+            app.worker()
+        assert keda.number() == 2
+        with Holdfast(url, [books], clock=clock) as app:
+            app.worker()
+        assert keda.number() == 0
+        # A worker that has it and still runs, beside one of the new program.
+        do(keda, "DELETE FROM holdfast_deliveries")
+        keda.store.write(lambda tx: alert_rules.watch_events(tx, rules(failures="1h")))
+        assert keda.number() == 1
 
 
 def test_a_stage_that_is_back_filled_and_work_that_waits_for_a_version_need_a_worker(keda: Any) -> None:

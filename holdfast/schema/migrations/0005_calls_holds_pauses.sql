@@ -334,6 +334,11 @@ SELECT p.name AS pipeline, i.key, s.name AS stage, o.state, o.attempts, o.versio
 FROM holdfast_outcomes o JOIN holdfast_items i ON i.id = o.item JOIN holdfast_stages s ON s.id = o.stage
 JOIN holdfast_pipelines p ON p.id = s.pipeline;
 
+-- The pipeline whose program has the rule, whether it still has it, and until when it tells nobody again.
+ALTER TABLE holdfast_alerts ADD COLUMN pipeline TEXT;
+ALTER TABLE holdfast_alerts ADD COLUMN active SMALLINT NOT NULL DEFAULT 1;
+ALTER TABLE holdfast_alerts ADD COLUMN quiet_until BIGINT NOT NULL DEFAULT 0;
+
 -- What needs a worker, and from when on, for those who start and stop workers by need: how many, and the time in microseconds;
 -- NULL if it waits for a person. From counts and indexes alone: SQLite finds a minimum by an index only where it stands alone.
 -- Work that a limit or a guard holds back is in it: a worker has to see when that ends. Of events, those that workers leave when
@@ -357,12 +362,14 @@ UNION ALL SELECT 'version', p.name, s.name, 1, 0 FROM holdfast_stages s JOIN hol
 WHERE s.active = 1 AND EXISTS (SELECT 1 FROM holdfast_holds h WHERE h.stage = s.id AND h.kind = 'version')
 UNION ALL SELECT 'source', p.name, NULL, 1, x.due_at FROM holdfast_sources x JOIN holdfast_pipelines p ON p.id = x.pipeline
 WHERE x.active = 1
-UNION ALL SELECT 'delivery', NULL, NULL, 1, (SELECT MIN(d.due_at) FROM holdfast_deliveries d)
+UNION ALL SELECT 'delivery', NULL, NULL, 1, (SELECT MIN(d.due_at) FROM holdfast_deliveries d
+    WHERE d.alert NOT IN (SELECT a.name FROM holdfast_alerts a WHERE a.active = 0))
 UNION ALL SELECT 'action', NULL, NULL, 1, (SELECT MIN(a.touched_at) FROM holdfast_actions a WHERE a.state = 'open')
-UNION ALL SELECT 'alert', NULL, NULL, 1, MIN(e.at) FROM (
-    SELECT y.at, y.event FROM holdfast_events y WHERE y.id > (SELECT MAX(a.looked_until) FROM holdfast_alerts a)
-    ORDER BY y.id LIMIT 100) AS e
-WHERE e.event NOT IN ('worker_started', 'worker_stopped', 'alert_told', 'alert_given_up');
+UNION ALL SELECT 'alert', NULL, NULL, 1, MIN(CASE WHEN x.at > x.quiet_until THEN x.at ELSE x.quiet_until END) FROM (
+    SELECT a.quiet_until, (SELECT MIN(e.at) FROM (
+        SELECT y.at, y.event FROM holdfast_events y WHERE y.id > a.looked_until ORDER BY y.id LIMIT 1000) AS e
+        WHERE e.event NOT IN ('worker_started', 'worker_stopped', 'alert_told', 'alert_given_up')) AS at
+    FROM holdfast_alerts a WHERE a.active = 1) AS x WHERE x.at IS NOT NULL;
 
 -- Changes of a finished stage that no lease tells of, with the newest lease of that moment; stage 0 for a change of the item's
 -- data. An export that goes on from an earlier one reads it. On PostgreSQL each row names its transaction, so nothing is kept.

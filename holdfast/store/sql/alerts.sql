@@ -7,6 +7,19 @@ SELECT id, at FROM holdfast_events ORDER BY id DESC LIMIT :most;
 INSERT INTO holdfast_alerts (name, looked_until) SELECT r.name, :newest FROM {rows name text} WHERE true
 ON CONFLICT (name) DO NOTHING;
 
+-- name: declared_alerts
+-- Rules of these names, and those that programs with these pipelines have had.
+SELECT name, pipeline, active, told_at, quiet_until FROM holdfast_alerts
+WHERE name {in names text} OR (active = 1 AND pipeline {in pipelines text});
+
+-- name: declare_alerts
+INSERT INTO holdfast_alerts (name, looked_until, pipeline, quiet_until)
+SELECT r.name, :newest, :pipeline, r.quiet_until FROM {rows name text, quiet_until bigint} WHERE true
+ON CONFLICT (name) DO UPDATE SET pipeline = excluded.pipeline, quiet_until = excluded.quiet_until, active = 1;
+
+-- name: retire_alerts
+UPDATE holdfast_alerts SET active = 0 WHERE name {in names text};
+
 -- name: look_at_alerts
 SELECT name, looked_until, told_at FROM holdfast_alerts WHERE name {in names text};
 
@@ -15,7 +28,7 @@ SELECT name, looked_until, told_at FROM holdfast_alerts WHERE name {in names tex
 SELECT looked_until, told_at FROM holdfast_alerts WHERE name = :name {skip_locked};
 
 -- name: move_alert
-UPDATE holdfast_alerts SET looked_until = :until, told_at = :told_at WHERE name = :name;
+UPDATE holdfast_alerts SET looked_until = :until, told_at = :told_at, quiet_until = :quiet_until, active = 1 WHERE name = :name;
 
 -- name: new_matches
 -- New events that may match a rule. Their text is returned only if the rule needs it.

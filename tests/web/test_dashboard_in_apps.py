@@ -1,4 +1,5 @@
-"""The dashboard inside applications: the programs of the guides as they are printed, with the real frameworks and logins."""
+"""The dashboard inside applications: the programs of dashboard.md and web-apps.md as they are printed, with the real frameworks
+and logins."""
 
 from __future__ import annotations
 

@@ -233,6 +233,7 @@ def record_found(
     `memory` (see `remembered`), `bad` and `looked_up` are saved with it: an interrupted look continues from there.
     `traceparent` is the span of the look.
     """
+    tx.op, tx.rows = "add", len(batch)
     _hold(tx, due)
     given = {one.key: one for one in reversed(batch)}
     known = {key: (mark, run) for key, mark, run in tx.run("read_found", source=due.id, keys=list(given))}

@@ -96,8 +96,12 @@ class Metrics:
         return grown
 
     def add(self, sent: SentCounts) -> None:
-        """Add what another process has counted."""
+        """Add what another process has counted. It may have heard of other models than this one and the rest."""
         with self._lock:
+            sent.numbers = [
+                (name, (*labels[:2], self._model(labels[2]), *labels[3:]) if name == TOKENS.name else labels, n)
+                for name, labels, n in sent.numbers
+            ]
             self._counts.add(sent)
 
     def _count_attempts(self, stage: Labels, outcome: str, attempts: Sequence[Any], timed: bool) -> None:

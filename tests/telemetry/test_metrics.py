@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Permanent, Pipeline, RetryLater, Skip, points
+from holdfast.discovery import discovering
 from holdfast.engine.claim import claim
 from holdfast.errors import StoreUnavailable
 from holdfast.model.paid_call import PaidCall
@@ -80,6 +81,22 @@ def test_a_worker_counts_what_it_has_done_with_every_outcome(run: Bench) -> None
     assert value(text, "holdfast_cost_total", pipeline="books", stage="second", resource="") == 1
     assert {one for _, labels in samples(text) for name, one in labels if name == "op"} >= {"cycle", "sweep"}
     check_with_promtool(text)
+
+
+def test_items_that_a_source_finds_are_counted_as_added(url: str) -> None:
+    pipeline = Pipeline("books")
+
+    @pipeline.stage()
+    def read(item: Any, ctx: Any) -> None:
+        return None
+
+    pipeline.source("shelf", list=["a", "b", "c"], every="1h")
+    sources = discovering({pipeline.name: pipeline.sources}, {}, [pipeline.spec])
+    with Holdfast(url, [pipeline.spec], services=[sources]) as app:
+        text = worked(app)
+    assert value(text, "holdfast_attempts_total", pipeline="books", stage="read", outcome="done") == 3
+    assert value(text, "holdfast_store_batch_rows_sum", op="add") == 3
+    assert (value(text, "holdfast_store_commit_seconds_count", op="add") or 0) >= 1
 
 
 def test_a_retry_that_is_due_and_a_paid_call_are_counted_with_their_money_and_tokens(run: Bench) -> None:
@@ -298,6 +315,17 @@ def test_handlers_that_invent_models_make_no_more_series() -> None:
     assert OTHER in models
     assert sum(n for (metric, labels), n in numbers.items() if metric is TOKENS and labels[3] == "in") == 10_000
     assert numbers[COST, ('a"b\\c\nd', "{evil}", 'r"1')] == 1000 * 1_000_000
+
+
+def test_processes_that_invent_models_make_no_more_series_together() -> None:
+    parent = Metrics()
+    for process in range(5):
+        child = Metrics()
+        child.committed("cycle", 1, 0.1, _Tx([call(f"{process}-{n}") for n in range(MOST_MODELS)]))  # type: ignore[arg-type]
+        parent.add(child.take().sent())
+    numbers = parent.read().numbers
+    assert len({labels[2] for metric, labels in numbers if metric is TOKENS}) == MOST_MODELS + 1
+    assert sum(n for (metric, labels), n in numbers.items() if metric is TOKENS and labels[3] == "in") == 5_000
 
 
 def test_a_transaction_that_cannot_be_counted_is_committed_all_the_same(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,11 +7,25 @@ from typing import Any
 import pytest
 
 from holdfast import UsageError
-from holdfast.engine import actions, alert_rules, alert_status, audit, change_limits, event_pages, pause, request_look
+from holdfast.engine import (
+    actions,
+    alert_rules,
+    alert_status,
+    audit,
+    change_limits,
+    event_pages,
+    pause,
+    reconcile_money,
+    request_look,
+    resolve,
+    selection,
+)
 from holdfast.engine.alert_rules import MOST_ATTEMPTS
+from holdfast.engine.memos import MemoWrite, remember
 from holdfast.engine.poll_sources import Wanted, sync_sources
 from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
 from holdfast.engine.selection import Who
+from holdfast.model import acts
 from holdfast.model.alert import AlertRule
 from holdfast.model.item_filter import Which
 from tests.support.harness import App
@@ -147,6 +161,75 @@ def test_what_an_action_did_to_each_item_and_what_workers_did_are_no_entries_of_
     assert audits(books, most=10) == [("ada", "resolve")]
     with pytest.raises(UsageError, match="there are"):
         audits(books, verb="retyr", most=10)
+
+
+def pauses(app: App, who: Who) -> None:
+    app.store.write(lambda tx: pause.pause(tx, "books", who))
+
+
+def resumes(app: App, who: Who) -> None:
+    app.store.write(lambda tx: pause.pause(tx, "books", Who()))
+    app.store.write(lambda tx: pause.resume(tx, "books", who))
+
+
+def tunes(app: App, who: Who) -> None:
+    app.store.write(lambda tx: change_limits.tune(tx, "books", {"rate": "5/s"}, who))
+
+
+def resolves(app: App, who: Who) -> None:
+    [lease] = app.claim()
+    app.store.write(lambda tx: remember(tx, [MemoWrite(lease, "call", "intended", "1", "k-1")]))
+    app.fail(lease)
+    app.store.write(lambda tx: resolve.resolve(tx, lease.key, "books", "call", resolve.Decision(charged=0), who))
+
+
+def looks(app: App, who: Who) -> None:
+    later = app.clock.now() + 10**10
+    app.store.write(lambda tx: sync_sources(tx, "books", {"shelf": Wanted("d", later, later)}))
+    app.store.write(lambda tx: request_look.request_look(tx, "books", "shelf", who))
+
+
+def stops(app: App, who: Who) -> None:
+    begun = app.store.write(lambda tx: actions.begin(tx, CancelStages(Which("books")), Who("bob", "too slow")))
+    assert begun is not None and begun.is_open
+    app.store.write(lambda tx: actions.stop(tx, begun.id, who))
+
+
+def repairs(app: App, who: Who) -> None:
+    app.execute("INSERT INTO holdfast_spent VALUES (999, 20900, 5, 0)")
+    found = app.store.read(reconcile_money.find)
+    for day in found.steps:
+        app.store.write(lambda tx, day=day: reconcile_money.repair(tx, day, found.old_at, who), exclusive=True)
+
+
+#: An act of each kind, by its command.
+SINGLE_ACTS = {
+    "pause": pauses,
+    "resume": resumes,
+    "tune": tunes,
+    "resolve": resolves,
+    "discover": looks,
+    "stop": stops,
+    "repair": repairs,
+}
+
+
+def test_there_is_an_example_of_every_single_act():
+    assert set(SINGLE_ACTS) == set(acts.COMMANDS.values())
+
+
+@pytest.mark.parametrize("verb", SINGLE_ACTS)
+def test_every_single_act_stands_in_the_audit_with_who_when_and_why(
+    books: App, monkeypatch: pytest.MonkeyPatch, verb: str
+):
+    monkeypatch.setattr(selection, "CHUNK", 1)
+    books.clock.advance(seconds=1)
+    at = books.clock.now()
+    SINGLE_ACTS[verb](books, Who("ada", "a good reason"))
+    for asked in ({}, {"by": "ada"}, {"verb": verb}):
+        entries = books.store.read(lambda tx, asked=asked: audit.audit(tx, most=10, **asked))["entries"]
+        told = [(one["verb"], one["reason"], one["at"]) for one in entries if one["by"] == "ada"]
+        assert told == [(verb, "a good reason", at)], asked
 
 
 def test_a_look_that_somebody_asks_for_makes_the_source_due_and_stands_in_the_audit(books: App):

@@ -114,9 +114,10 @@ WHERE e.event = :event AND e.at >= :since AND e.at <= :until AND (e.at < :until 
 ORDER BY e.at DESC, e.id DESC LIMIT :most;
 
 -- name: slice_of_acts
--- The same of what people have done: not by an action, which tells of itself, and not by a worker, which names an item.
+-- The same of what people have done: not the calls that an action has resolved, which tells of itself, and not by a worker, which
+-- names an item.
 SELECT e.id, e.at,
-       CASE WHEN {position}(e.data, '"action":') = 0 AND (e.event <> 'paused' OR e.item IS NULL)
+       CASE WHEN (e.event <> 'resolved' OR {position}(e.data, '"action":') = 0) AND (e.event <> 'paused' OR e.item IS NULL)
                  AND (CAST(:person AS TEXT) IS NULL OR {position}(e.data, :person) > 0) THEN 1 ELSE 0 END
 FROM holdfast_events e {by ix_holdfast_events_kind}
 WHERE e.event = :event AND e.at >= :since AND e.at <= :until AND (e.at < :until OR e.id < :before)

@@ -34,7 +34,7 @@ from holdfast.signals import caught
 from holdfast.sources import SourceSpec, read_source
 from holdfast.store import Store
 from holdfast.worker import Settings
-from holdfast.worker.context import Ended
+from holdfast.worker.context import Ended, Returned
 
 if TYPE_CHECKING:
     # With a default, which Python itself knows only from 3.13 on.
@@ -430,10 +430,10 @@ class Pipeline(Generic[Data]):
     ) -> Results[T]: ...
 
     @overload
-    def results(self, stage: Stage[..., Any, T | Ended], **filters: Unpack[ResultFilters]) -> Results[T]: ...
+    def results(self, stage: Stage[..., Any, Returned[T]], **filters: Unpack[ResultFilters]) -> Results[T]: ...
 
     @overload
-    def results(self, stage: Before | None = None, **filters: Unpack[ResultFilters]) -> Results[Any]: ...
+    def results(self, stage: str | None = None, **filters: Unpack[ResultFilters]) -> Results[Any]: ...
 
     def results(self, stage: Any = None, **filters: Unpack[ResultFilters]) -> Results[Any]:
         """The results of a stage, or of all of them, to iterate over, as a data frame or as a file: those that are done, unless

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, TypeAlias, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -44,6 +44,16 @@ T = TypeVar("T")
 
 #: What handlers return in place of a result. Type checkers remove what is named here from the type of a result.
 Ended = Skip | RetryLater | BaseException
+#: What a handler returns for results of type T, in any of its forms. The last overload that takes a stage names all of them:
+#: with T alone it would fit the other forms, too, and if two overloads fit a stage with an Any in its type, as every plain
+#: `Item` has, mypy answers Any.
+Returned: TypeAlias = (
+    Batch[Coroutine[Any, Any, Sequence[T | Ended]]]
+    | Batch[Sequence[T | Ended]]
+    | Coroutine[Any, Any, T | Ended]
+    | T
+    | Ended
+)
 
 
 class Said(msgspec.Struct, eq=False):
@@ -236,7 +246,7 @@ class Context(msgspec.Struct, eq=False):
     def result(self, stage: Stage[..., Any, Coroutine[Any, Any, T | Ended]]) -> T: ...
 
     @overload
-    def result(self, stage: Stage[..., Any, T | Ended]) -> T: ...
+    def result(self, stage: Stage[..., Any, Returned[T]]) -> T: ...
 
     @overload
     def result(self, stage: str) -> Any: ...

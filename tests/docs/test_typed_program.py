@@ -66,6 +66,41 @@ def usual(item: Item, ctx: Context) -> list[int]:
     return [*ctx.result(untyped).values()]
 
 
+@plain.stage(after=untyped)
+def loose(item: Item, ctx: Context) -> dict[str, Any]:
+    return {}
+
+
+@plain.stage(after=loose)
+async def awaited(item: Item, ctx: Context) -> Summary | Skip:
+    return Summary(text="", words=1)
+
+
+@plain.stage(after=loose)
+async def awaited_loose(item: Item, ctx: Context) -> dict[str, Any]:
+    return {}
+
+
+@plain.stage(after=awaited, batch=8)
+def many(items: list[Item], ctx: BatchContext) -> list[Summary]:
+    return [ctx.of(item).result(awaited) for item in items]
+
+
+@plain.stage(after=awaited, batch=8)
+def many_loose(items: list[Item], ctx: BatchContext) -> list[dict[str, Any]]:
+    return [{} for item in items]
+
+
+@plain.stage(after=awaited, returns=list[Summary])
+def declared(item: Item, ctx: Context) -> Any:
+    return []
+
+
+@plain.stage(after=awaited, returns=Summary)
+async def declared_awaited(item: Item, ctx: Context) -> dict[str, Any]:
+    return {}
+
+
 def look(item: Item[Book], alone: Item, ctx: Context, pipeline: Pipeline) -> None:
     reveal_type(item.data)  # Book
     reveal_type(alone.data)  # dict[str, Any]
@@ -80,6 +115,21 @@ def look(item: Item[Book], alone: Item, ctx: Context, pipeline: Pipeline) -> Non
     reveal_type([one.result for one in books.results(summarise)])  # list[Summary]
     reveal_type(next(iter(books.results(embed))).result)  # Count
     reveal_type(next(iter(books.results("summarise"))).result)  # Any
+    reveal_type(ctx.result(awaited))  # Summary
+    reveal_type(ctx.result(awaited_loose))  # dict[str, Any]
+    reveal_type(ctx.result(many))  # Summary
+    reveal_type(ctx.result(many_loose))  # dict[str, Any]
+    reveal_type(plain.results(untyped))  # Results[dict[str, int]]
+    reveal_type(plain.results(usual))  # Results[list[int]]
+    reveal_type(plain.results(loose))  # Results[dict[str, Any]]
+    reveal_type(plain.results(awaited))  # Results[Summary]
+    reveal_type(plain.results(awaited_loose, state="failed"))  # Results[dict[str, Any]]
+    reveal_type(plain.results(many))  # Results[Summary]
+    reveal_type(plain.results(many_loose))  # Results[dict[str, Any]]
+    reveal_type(plain.results(declared))  # Results[list[Summary]]
+    reveal_type(plain.results(declared_awaited))  # Results[Summary]
+    reveal_type(books.results(count))  # Results[Count]
+    reveal_type(plain.results())  # Results[Any]
     reveal_type(summarise(item, ctx))  # Summary
     reveal_type(summarise)  # Stage[item: Item[Book], ctx: Context], Summary, Summary]
     reveal_type(books)  # Pipeline[Book]

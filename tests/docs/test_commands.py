@@ -57,7 +57,6 @@ LEFT_OUT = {
     r"postgresql:|s3://": "needs a server of the reader's",
     r"actions 12": "the number is that of the reader's action",
     r"^python ": "typed by test_readme.py",
-    r"^cancelled by": "what the command above it prints",
 }
 
 BOOKS = """

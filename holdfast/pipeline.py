@@ -340,7 +340,7 @@ class Pipeline(Generic[Data]):
 
     async def add_async(
         self,
-        items: Iterable[str | Mapping[str, Any]],
+        items: Iterable[str | Mapping[str, Any] | tuple[str, Data]],
         *,
         merge: Merge = overwrite,
         priority: int = 0,

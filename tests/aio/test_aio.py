@@ -49,6 +49,15 @@ def test_a_verb_has_the_parameters_of_the_sync_one(name: str):
 
 
 @pytest.mark.req("P16")
+@pytest.mark.parametrize("name", ["add", "run"])
+def test_an_async_method_of_a_pipeline_has_the_parameters_of_the_sync_one(name: str):
+    """With their annotations: what type checkers accept is the same."""
+    ours, theirs = getattr(Pipeline, f"{name}_async"), getattr(Pipeline, name)
+    assert parameters(ours, name) == parameters(theirs, name)
+    assert inspect.iscoroutinefunction(ours)
+
+
+@pytest.mark.req("P16")
 def test_acts_and_questions_are_answered_as_by_the_sync_app(url: str):
     books = Pipeline("books", store=url)
 

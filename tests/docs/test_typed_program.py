@@ -25,6 +25,7 @@ from typing import Any, TypedDict
 
 import msgspec
 from holdfast import BatchContext, RetryLater, Skip
+from holdfast.aio import Holdfast
 
 
 class Count(TypedDict):
@@ -136,6 +137,11 @@ def look(item: Item[Book], alone: Item, ctx: Context, pipeline: Pipeline) -> Non
     reveal_type(pipeline)  # Pipeline[dict[str, Any]]
     reveal_type(books.add(["x", {"key": "y"}, ("z", Book(path="", pages=1))]).new)  # int
     look(item, alone, ctx, plain)
+
+
+async def add(app: Holdfast) -> None:
+    reveal_type((await books.add_async(["x", {"key": "y"}, ("z", Book(path="", pages=1))])).new)  # int
+    reveal_type((await app.add("books", ["x", {"key": "y"}, ("z", Book(path="", pages=1))])).new)  # int
 """
 
 WRONG = """

@@ -11,10 +11,12 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from holdfast.errors import UsageError
 from holdfast.providers.headers import report
+
+C = TypeVar("C")
 
 _TAKES = (
     "give a client of openai, anthropic, google-genai, mistralai or cohere, a client of httpx, "
@@ -22,7 +24,7 @@ _TAKES = (
 )
 
 
-def prepare(client: Any) -> Any:
+def prepare(client: C) -> C:
     """A copy of a client, or of a litellm function, without retries of its own and with its response headers heard.
 
     Takes clients of openai (Azure as well), anthropic, google-genai, mistralai, cohere and httpx, sync and async, and
@@ -30,13 +32,13 @@ def prepare(client: Any) -> Any:
     """
     if inspect.isroutine(client):
         if str(getattr(client, "__module__", "")).partition(".")[0] == "litellm":
-            return _of_litellm(client)
+            return cast(C, _of_litellm(client))
         raise UsageError(f"prepare: {getattr(client, '__qualname__', client)} is a function; {_TAKES}")
     modules = [one.__module__ for one in type(client).__mro__]
     for package, has, preparing in _PREPARING:
         is_of_it = any(module == package or module.startswith(f"{package}.") for module in modules)
         if is_of_it and hasattr(client, has):
-            return preparing(client)
+            return cast(C, preparing(client))
     raise UsageError(f"prepare: a value of type {type(client).__name__} is not known; {_TAKES}")
 
 

@@ -26,6 +26,7 @@ from typing import Any, TypedDict
 import msgspec
 from holdfast import BatchContext, RetryLater, Skip
 from holdfast.aio import Holdfast
+from holdfast.providers import prepare
 
 
 class Count(TypedDict):
@@ -137,6 +138,16 @@ def look(item: Item[Book], alone: Item, ctx: Context, pipeline: Pipeline) -> Non
     reveal_type(pipeline)  # Pipeline[dict[str, Any]]
     reveal_type(books.add(["x", {"key": "y"}, ("z", Book(path="", pages=1))]).new)  # int
     look(item, alone, ctx, plain)
+
+
+class Client:
+    async def create(self) -> dict[str, Any]:
+        return {}
+
+
+def ready() -> Client:
+    reveal_type(prepare(Client()))  # Client
+    return prepare(Client())
 
 
 async def add(app: Holdfast) -> None:

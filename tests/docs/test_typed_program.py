@@ -24,7 +24,7 @@ MORE = """
 from typing import Any, TypedDict
 
 import msgspec
-from holdfast import BatchContext, RetryLater, Skip
+from holdfast import BatchContext, Blob, RetryLater, Skip
 from holdfast.aio import Holdfast
 from holdfast.providers import prepare
 
@@ -103,6 +103,18 @@ async def declared_awaited(item: Item, ctx: Context) -> dict[str, Any]:
     return {}
 
 
+@plain.stage(after=loose)
+def perhaps(item: Item, ctx: Context) -> Summary | Skip | None:
+    answer: Summary = ctx.options(parse=Summary).call("summary", dict)
+    return answer if answer.words else Skip("empty")
+
+
+@plain.stage(after=loose)
+async def kept(item: Item, ctx: Context) -> Blob:
+    page: Blob = await ctx.keep(b"")
+    return page
+
+
 def look(item: Item[Book], alone: Item, ctx: Context, pipeline: Pipeline) -> None:
     reveal_type(item.data)  # Book
     reveal_type(alone.data)  # dict[str, Any]
@@ -118,6 +130,8 @@ def look(item: Item[Book], alone: Item, ctx: Context, pipeline: Pipeline) -> Non
     reveal_type(next(iter(books.results(embed))).result)  # Count
     reveal_type(next(iter(books.results("summarise"))).result)  # Any
     reveal_type(ctx.result(awaited))  # Summary
+    reveal_type(ctx.result(perhaps))  # Summary | None
+    reveal_type(ctx.result(kept))  # Blob
     reveal_type(ctx.result(awaited_loose))  # dict[str, Any]
     reveal_type(ctx.result(many))  # Summary
     reveal_type(ctx.result(many_loose))  # dict[str, Any]

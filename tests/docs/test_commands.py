@@ -1,7 +1,9 @@
-"""The commands of the guides work as they are printed, on a store in which something is done, failed, in doubt and on hold.
+"""The commands of the README and the guides work as they are printed, on a store in which something is done, failed, in doubt
+and on hold.
 
-Each block is typed on a copy of the same store. Lines that run until stopped, or that need a server or a number of the
-reader's, are named with the reason; that their options exist is checked by test_guides.py.
+Each block is typed on a copy of the same store, with the number of a real action in place of the page's. A line that is not
+typed here is named with the test that types it, or with the reason why none can; that its options exist is checked by
+test_guides.py.
 """
 
 from __future__ import annotations
@@ -18,31 +20,53 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import commands
+from holdfast.engine import actions, selection
+from holdfast.engine.retry_and_cancel import CancelStages
+from holdfast.engine.selection import Who
+from holdfast.model.item_filter import Which
+from holdfast.model.states import State
+from holdfast.store import open_store
+from tests.docs import test_commands_until_stopped
+from tests.docs.test_blocks import single
 from tests.docs.test_guides import ROOT, blocks
 
-PAGES = (
-    "first-steps",
-    "handlers",
-    "import",
-    "large-results",
-    "limits",
-    "money",
-    "operations",
-    "tuning",
-    "versions",
-    "when-things-go-wrong",
-)
+PAGES = {page.stem: page for page in (ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md")))}
 
-#: Pages with commands that are not typed here: the test that does, or why none does.
-OTHERS = {
-    "README": "tests/docs/test_readme.py",
-    "crash-tests": "tests/docs/test_crash_tests_guide.py",
-    "dashboard": "tests/docs/test_commands_until_stopped.py",
-    "half-an-hour": "tests/docs/test_half_an_hour.py",
-    "job-file": "its worker is in tests/docs/test_commands_until_stopped.py, all else is typed below",
-    "monitoring": "tests/docs/test_commands_until_stopped.py; the other lines are in tests/telemetry",
-    "own-tables": "tests/docs/test_own_tables_commands.py; the migration is run by tests/examples/test_curation_guides.py",
-    "results": "tests/export/test_views.py",
+UNTIL_STOPPED = "tests/docs/test_commands_until_stopped.py"
+NO_BUCKET = "needs a bucket of the reader's; tests/blobs/test_remote.py does the same in memory"
+#: Lines that are not typed here, by their page: the test that types them, or why none does.
+LEFT_OUT = {
+    "README": {
+        r"^pip install -e ": "needs the network; tests/docs/test_example_readmes.py types one like it, with `make testall`",
+        r"^make demo ": "tests/examples/test_demos.py",
+        r"^make test ": "it is what runs this test",
+    },
+    "dashboard": {r"^holdfast ui ": UNTIL_STOPPED},
+    "first-steps": {
+        r"^(python|rm) ": "tests/docs/test_readme.py",
+        r"^(HOLDFAST_URL=\S+ )?holdfast worker ": UNTIL_STOPPED,
+    },
+    "half-an-hour": {r"": "tests/docs/test_half_an_hour.py"},
+    "job-file": {
+        r"^holdfast worker ": UNTIL_STOPPED,
+        r"^holdfast (check|add|run|schema)\b": "test_the_commands_of_the_page_about_job_files_work",
+    },
+    "large-results": {r" s3://": NO_BUCKET},
+    "monitoring": {
+        r"^holdfast (worker|metrics --port) ": UNTIL_STOPPED,
+        r"^test ": "tests/telemetry/test_health.py",
+    },
+    "operations": {r"^holdfast worker ": UNTIL_STOPPED},
+    "own-tables": {r"^holdfast (loop|check|adopt-sql) ": "tests/docs/test_own_tables_commands.py"},
+    "results": {r"": "tests/export/test_views.py"},
+}
+#: The blocks that show commands together with what they print, by page and number, and the tests that type them.
+SESSIONS = {
+    "README 0": "tests/docs/test_readme.py",
+    "crash-tests 0": "tests/docs/test_crash_tests_guide.py",
+    "half-an-hour 0-5": "tests/docs/test_half_an_hour.py",
+    "job-file 0": "test_a_wrong_job_file_is_reported_as_the_guide_shows",
+    "when-things-go-wrong 0-8": "tests/docs/test_trouble_guide.py",
 }
 #: Pages with blocks that have no mark, so that nobody types them, and why.
 WITHOUT_MARK = {
@@ -51,13 +75,8 @@ WITHOUT_MARK = {
     "operations": "a line of a crontab; tests/cli/test_one_at_a_time.py runs its command",
     "typed-values": "an error, of tests/worker/test_typed_values.py",
 }
-#: Lines that are not typed here, and why.
-LEFT_OUT = {
-    r"holdfast (worker|ui) ": "typed by test_commands_until_stopped.py",
-    r"postgresql:|s3://": "needs a server of the reader's",
-    r"actions 12": "the number is that of the reader's action",
-    r"^python ": "typed by test_readme.py",
-}
+#: The action of the pages.
+ACTION = "actions 12"
 
 BOOKS = """
 from holdfast import Backoff, Permanent, Pipeline
@@ -131,18 +150,41 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def lines_of(block: str) -> list[str]:
-    return [line.removeprefix("$ ") for line in re.sub(r"\\\n", "", block).splitlines() if line.strip()]
+    return [line for line in re.sub(r"\\\n", "", block).splitlines() if line.strip()]
 
 
-def every_block() -> Iterator[tuple[str, list[str]]]:
-    for page in PAGES:
-        for number, block in enumerate(blocks(ROOT / "docs" / "guide" / f"{page}.md", "sh")):
-            kept = [line for line in lines_of(block) if not any(re.search(left, line) for left in LEFT_OUT)]
-            if kept:
-                yield f"{page} {number}", kept
+def every_line() -> Iterator[tuple[str, int, str]]:
+    """Each line of a block of commands: its page, the number of its block there, and the line."""
+    for name, page in PAGES.items():
+        for number, block in enumerate(blocks(page, "sh")):
+            for line in lines_of(block):
+                yield name, number, line
 
 
-BLOCKS = dict(every_block())
+def left_out(page: str, line: str) -> str | None:
+    """Where it is typed instead, or why nowhere."""
+    return next((where for left, where in LEFT_OUT.get(page, {}).items() if re.search(left, line)), None)
+
+
+BLOCKS: dict[str, list[str]] = {}
+for page, number, line in every_line():
+    if left_out(page, line) is None:
+        BLOCKS.setdefault(f"{page} {number}", []).append(line)
+
+
+def a_real_action(line: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The line with the number of an action that was just begun: finished, or interrupted if that is what the line is for."""
+    cancel = CancelStages(Which("books", states=frozenset({State.ON_HOLD})))
+    with monkeypatch.context() as patch:
+        patch.setattr(selection, "CHUNK", 1)
+        store = open_store("sqlite:///holdfast.db")
+        begun = store.write(lambda tx: actions.begin(tx, cancel, Who("ada", "wrong edition")))
+        store.close()
+    assert begun is not None
+    number = str(begun.id)
+    if not re.search("--continue|--stop", line):
+        assert typed("actions", number, "--continue")[0] == 0
+    return line.replace(ACTION, f"actions {number}")
 
 
 @pytest.mark.parametrize("name", BLOCKS)
@@ -154,14 +196,16 @@ def test_the_commands_of_the_block_do_what_they_are_there_for(
     monkeypatch.chdir(copy)
     monkeypatch.delenv("HOLDFAST_URL", raising=False)
     for line in BLOCKS[name]:
-        # Alternatives stand below each other: a call that is settled cannot be settled again.
-        if "resolve v.epub" in line or "resolve page-7.pdf" in line:
+        # Alternatives stand below each other: what is settled, stopped or undone cannot be settled, stopped or undone again.
+        if "resolve v.epub" in line or "resolve page-7.pdf" in line or ACTION in line:
             shutil.copyfile(world / "holdfast.db", copy / "holdfast.db")
-        program, *words = shlex.split(line, comments=True)
+        command = a_real_action(line, monkeypatch) if ACTION in line else line
+        program, *words = shlex.split(command, comments=True)
         assert program == "holdfast"
         code, said = typed(*words)
         # Something has failed in this store, and a run says so.
         assert code == 0 or (code == 3 and words[0] == "run"), f"{line}: {code}: {said}"
+        assert "Nothing that action" not in said
 
 
 def test_the_commands_of_the_page_about_job_files_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +221,7 @@ def test_the_commands_of_the_page_about_job_files_work(tmp_path: Path, monkeypat
     functions = ("extract(item, ctx): ...", "chunk(item, ctx): ...", "count_tokens(item): return 1")
     Path("shelf_of_the_job.py").write_text("".join(f"def {one}\n" for one in functions))
     lines = [line for block in blocks(page, "sh") for line in lines_of(block)]
-    kept = [line for line in lines if not any(re.search(left, line) for left in LEFT_OUT)]
+    kept = [line for line in lines if left_out("job-file", line) != UNTIL_STOPPED]
     assert len(kept) == 4
     for line in kept:
         words = shlex.split(line.partition(">")[0])[1:]
@@ -201,28 +245,29 @@ def test_a_wrong_job_file_is_reported_as_the_guide_shows(tmp_path: Path, monkeyp
     assert (code, [line for line in said.splitlines() if line in lines]) == (4, lines)
 
 
-def test_every_page_with_commands_is_typed_somewhere_or_says_why_not() -> None:
-    pages = {page.stem: page for page in (ROOT / "README.md", *(ROOT / "docs" / "guide").glob("*.md"))}
-    assert {name for name, page in pages.items() if blocks(page, "sh", "console")} == {*PAGES, *OTHERS}
-    named = [where.partition(";")[0] for where in OTHERS.values() if where.startswith("tests/")]
-    assert [where for where in named if not (ROOT / where).is_file()] == []
+def test_every_session_is_typed_by_a_test() -> None:
+    sessions = [f"{name} {number}" for name, page in PAGES.items() for number, _ in enumerate(blocks(page, "console"))]
+    assert sorted(dict(single(SESSIONS))) == sorted(sessions)
+
+
+def test_a_line_that_is_left_out_is_typed_by_the_test_that_is_named() -> None:
+    lines = [(page, line) for page, _, line in every_line()]
+    needed = {(page, left) for page, patterns in LEFT_OUT.items() for left in patterns}
+    assert needed == {
+        (page, left) for page, left in needed if any(p == page and re.search(left, one) for p, one in lines)
+    }
+    elsewhere = {one for _, one in test_commands_until_stopped.every_line()}
+    assert {one for page, one in lines if left_out(page, one) == UNTIL_STOPPED} == elsewhere
+    named = {*SESSIONS.values(), *(where for patterns in LEFT_OUT.values() for where in patterns.values())}
+    assert [where for where in named if where.startswith("tests/") and not (ROOT / where).is_file()] == []
+    assert [where for where in named if where.startswith("test_") and where not in globals()] == []
 
 
 def test_blocks_without_a_mark_are_those_that_nobody_can_type_here() -> None:
     found = set()
-    for page in (ROOT / "README.md", *(ROOT / "docs" / "guide").glob("*.md")):
+    for page in PAGES.values():
         # Every other fence begins a block.
         fences = re.findall(r"^```.*$", page.read_text(encoding="utf-8"), re.MULTILINE)
         if "```" in fences[::2]:
             found.add(page.stem)
     assert found == WITHOUT_MARK.keys()
-
-
-def test_every_reason_to_leave_a_line_out_is_needed() -> None:
-    lines = [
-        line
-        for page in PAGES
-        for block in blocks(ROOT / "docs" / "guide" / f"{page}.md", "sh")
-        for line in lines_of(block)
-    ]
-    assert [left for left in LEFT_OUT if not any(re.search(left, line) for line in lines)] == []

@@ -1,12 +1,13 @@
 """Commands of the guides that run until they are stopped begin as they are printed, work, and end when they are asked to.
 
-Ports are replaced by free ones: other tests may use those of the pages.
+Ports are replaced by free ones: other tests may use those of the pages. So is the reader's server, by that of the tests.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
 import shlex
 import signal
 import socket
@@ -16,18 +17,18 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from holdfast import Holdfast
 from tests.docs.test_guides import ROOT, blocks
+from tests.support.schemas import address, drop
 from tests.support.scrapes import free_port
 from tests.support.waiting import wait_for
 
 GUIDES = ROOT / "docs" / "guide"
 PATIENCE = 60.0
-UNTIL_STOPPED = re.compile(r"^holdfast (worker|ui|metrics --port) ?")
-#: A server of the reader's.
-ELSEWHERE = re.compile(r"postgresql:")
+UNTIL_STOPPED = re.compile(r"^(HOLDFAST_URL=postgresql:\S+ )?holdfast (worker|ui|metrics --port) ?")
 
 BOOKS = """
 from holdfast import Pipeline
@@ -61,7 +62,7 @@ def every_line() -> Iterator[tuple[str, str]]:
     for page in sorted(GUIDES.glob("*.md")):
         for block in blocks(page, "sh"):
             for line in block.splitlines():
-                if UNTIL_STOPPED.match(line) and not ELSEWHERE.search(line):
+                if UNTIL_STOPPED.match(line):
                     yield page.stem, line
 
 
@@ -89,13 +90,25 @@ def test_the_pages_have_such_lines() -> None:
     assert len(LINES) >= 7
 
 
+@pytest.fixture
+def url(line: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The address of a store that is not there yet: on a server, if the line names one."""
+    if not line.startswith("HOLDFAST_URL="):
+        yield f"sqlite:///{tmp_path / 'books.db'}"
+        return
+    base, schema = request.getfixturevalue("postgres"), f"b{secrets.token_hex(6)}"
+    yield address(base, schema)
+    with psycopg.connect(base, autocommit=True) as connection:
+        drop(connection, schema)
+
+
 @pytest.mark.parametrize("line", LINES)
-def test_the_command_works_until_it_is_stopped(line: str, tmp_path: Path) -> None:
+def test_the_command_works_until_it_is_stopped(line: str, url: str, tmp_path: Path) -> None:
     (tmp_path / "books.py").write_text(BOOKS)
     job, *_ = blocks(GUIDES / "job-file.md", "yaml")
     (tmp_path / "holdfast.yaml").write_text(job)
-    words, port = with_free_ports(shlex.split(line, comments=True)[1:])
-    url = f"sqlite:///{tmp_path / 'books.db'}"
+    _, _, command = line.partition("holdfast ")
+    words, port = with_free_ports(shlex.split(command, comments=True))
     clean = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     environment = {**clean, "HOLDFAST_URL": url, "ALERT_URL": "http://127.0.0.1:9/", "PYTHONPATH": str(ROOT)}
 

@@ -7,12 +7,14 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.docs.test_guides import ROOT, blocks
@@ -20,13 +22,14 @@ from tests.support.waiting import wait_for
 
 PAGE = ROOT / "docs" / "guide" / "own-tables.md"
 PATIENCE = 60.0
-LINES = [
-    line for block in blocks(PAGE, "sh") for line in block.splitlines() if re.match(r"holdfast (loop|check) ", line)
-]
+TYPED = [line for block in blocks(PAGE, "sh") for line in block.splitlines()]
+LINES = [line for line in TYPED if re.match(r"holdfast (loop|check) ", line)]
+MIGRATIONS = [line for line in TYPED if line.startswith("holdfast adopt-sql ")]
 
 
 def test_the_page_has_such_lines() -> None:
     assert len(LINES) >= 4
+    assert sorted(TYPED) == sorted(LINES + MIGRATIONS)
 
 
 def beginning() -> str:
@@ -92,6 +95,47 @@ def test_the_command_does_what_the_page_says(line: str, folder: Path) -> None:
     assert "map a created column" in said
     assert (running.returncode, states(folder)) == (4, ["new", "new"]), "it starts nothing"
     assert "--json" not in words or not all(point["ok"] for point in json.loads(said)["loops"][0]["points"])
+
+
+def type_migration(line: str, folder: Path) -> None:
+    environment = {**os.environ, "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))}
+    ended = subprocess.run(["bash", "-c", f"set -o pipefail; {line}"], cwd=folder, env=environment, capture_output=True)
+    assert (ended.returncode, ended.stderr) == (0, b""), line
+
+
+#: A table that has none of the columns.
+TABLE = "CREATE TABLE pages (id INTEGER PRIMARY KEY, url TEXT, state TEXT NOT NULL)"
+COLUMNS = {"last_heartbeat", "started_at", "attempts", "next_attempt_at", "version", "holder"}
+
+
+def test_the_migration_is_written_up_and_down_into_files_for_postgres(postgres: str, tmp_path: Path) -> None:
+    lines = [line for line in MIGRATIONS if "--url" not in line]
+    for line in lines:
+        type_migration(line, tmp_path)
+    assert [line.rpartition("> ")[2] for line in lines] == ["up.sql", "down.sql"]
+    here = "SELECT attname FROM pg_attribute WHERE attrelid = 'pages'::regclass AND attnum > 0 AND NOT attisdropped"
+    with psycopg.connect(postgres, autocommit=True) as database:
+        database.execute("CREATE SCHEMA migrated")
+        try:
+            database.execute("SET search_path = migrated")
+            database.execute(TABLE)
+            database.execute((tmp_path / "up.sql").read_bytes())
+            assert {name for (name,) in database.execute(here)} == {"id", "url", "state", *COLUMNS}
+            assert database.execute("SELECT count(*) FROM pages WHERE is_job_stale(pages)").fetchone() == (0,)
+            database.execute((tmp_path / "down.sql").read_bytes())
+            assert {name for (name,) in database.execute(here)} == {"id", "url", "state"}
+        finally:
+            database.execute("DROP SCHEMA migrated CASCADE")
+
+
+@pytest.mark.skipif(shutil.which("sqlite3") is None, reason="the command sqlite3 is not installed")
+def test_the_migration_goes_straight_into_a_file(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "pages.db") as database:
+        database.execute(TABLE)
+    [line] = [line for line in MIGRATIONS if "--url" in line]
+    type_migration(line, tmp_path)
+    with sqlite3.connect(tmp_path / "pages.db") as database:
+        assert {row[1] for row in database.execute("PRAGMA table_info(pages)")} == {"id", "url", "state", *COLUMNS}
 
 
 def test_the_loop_of_the_readme_completes_what_is_queued_until_it_is_stopped(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The first program of the README does what the README says, exactly as it is printed there."""
+"""The first program of the README does what the README and docs/guide/first-steps.md say, exactly as it is printed there."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.answers import StageOfItem
+from tests.support.typist import Page, Typist
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -108,6 +109,15 @@ def test_the_session_on_the_page_is_what_a_reader_sees(folder: Path):
             continue
         code, said = run(folder, *command.split())
         assert timeless(said) == timeless(expected), command
+
+
+def test_the_first_steps_start_it_and_kill_it_as_they_are_printed(folder: Path, store: str):
+    page = Page(ROOT / "docs" / "guide" / "first-steps.md")
+    commands = [one for one in page.commands if one.text.startswith(("python ", "rm "))]
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    typed = Typist(folder, {**environment(), "PATH": path}).type(commands)
+    assert [one.code for one in typed] == [0] * 4, typed
+    assert checkpoints(store).keys() == {(book, stage) for book in BOOKS for stage in STAGES}
 
 
 @pytest.mark.parametrize("command", [("python", "books.py"), ("holdfast", "run", "books.py")], ids=" ".join)

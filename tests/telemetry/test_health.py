@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from holdfast.telemetry.metrics import Metrics
 from holdfast.telemetry.sum_of_processes import SILENT_SECONDS, Fleet, Reporter
 from holdfast.worker import health as health_of_worker
 from tests.cli.conftest import BOOKS, Commands
+from tests.docs.test_guides import ROOT, blocks
 from tests.support.bench import Bench
 from tests.support.scrapes import fetch, free_port
 from tests.support.steps import ask
@@ -168,6 +170,15 @@ def test_a_heartbeat_file_is_touched_while_the_process_is_live_and_removed_at_it
     assert "heartbeat file cannot be written" in caplog.text
 
 
+def check_as_the_guide_does(beat: Path) -> bool:
+    """Whether the line of docs/guide/monitoring.md finds the worker live, with this heartbeat file."""
+    lines = [line for block in blocks(ROOT / "docs/guide/monitoring.md", "sh") for line in block.splitlines()]
+    [check] = [line for line in lines if line.startswith("test ")]
+    assert "/run/holdfast/beat" in check
+    typed = check.replace("/run/holdfast/beat", str(beat))
+    return subprocess.run(["sh", "-c", typed], capture_output=True).returncode == 0
+
+
 def test_a_command_serves_health_and_metrics_on_one_port_and_keeps_its_file(cli: Commands, tmp_path: Path) -> None:
     (tmp_path / "books.py").write_text(BOOKS)
     port, beat = free_port(), tmp_path / "beat"
@@ -182,12 +193,22 @@ def test_a_command_serves_health_and_metrics_on_one_port_and_keeps_its_file(cli:
     assert fetch(port, "/livez")[0] == 200
     assert "holdfast_build_info" in fetch(port)[1]
     wait_for(beat.exists)
+    assert check_as_the_guide_does(beat)
     # Of two that want one port, the second says so before it begins.
     second = cli("worker", str(tmp_path / "books.py"), f"--health-port={port}", code=2)
     assert f"port {port}" in second.stderr
     worker.terminate()
     assert worker.wait(60) == 0
     assert not beat.exists()
+    assert not check_as_the_guide_does(beat)
+
+
+def test_the_check_of_the_guide_fails_once_the_heartbeat_file_is_older_than_it_says(tmp_path: Path) -> None:
+    beat = tmp_path / "beat"
+    beat.touch()
+    for age, is_live in ((0, True), (600, False)):
+        os.utime(beat, (time.time() - age,) * 2)
+        assert check_as_the_guide_does(beat) == is_live, age
 
 
 def test_a_parent_speaks_for_the_health_and_the_counts_of_its_processes() -> None:

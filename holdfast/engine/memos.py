@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from holdfast.engine import ledger
 from holdfast.engine.claim import Lease, Memo
 from holdfast.engine.layout import record
+from holdfast.engine.resource_feedback import AskedPause, heed
 from holdfast.engine.resource_state import lock_resources
 from holdfast.errors import LeaseLost
 from holdfast.model import codec
@@ -46,6 +47,8 @@ class MemoWrite:
     reason: str | None = None
     #: The same number for all items of one call; amounts and tokens are then shares. None for a call for one item.
     lead: int | None = None
+    #: What the headers of the answer asked for, whoever holds the lease.
+    pause: AskedPause | None = None
     #: Set when the lease was lost: nothing was written.
     lost: bool = False
     #: The memo as it is stored now, if there is one.
@@ -116,6 +119,9 @@ def remember(tx: Transaction, memos: Sequence[MemoWrite]) -> None:
                 rejections=kept.rejections,
             )
     tx.run_rows("save_memos", list(rows.values()))
+    for memo in memos:
+        if memo.pause is not None:
+            heed(tx, memo.lease, memo.pause)
 
 
 def idempotency_key(lease: Lease, name: str, version: str, rejections: int = 0) -> str:

@@ -7,8 +7,10 @@ a provider asked for applies to every worker.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from holdfast.engine import ledger
+from holdfast.engine.claim import Lease
 from holdfast.engine.claim_within_limits import CALLS
 from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.engine.layout import layout, record
@@ -25,6 +27,27 @@ from holdfast.store import Transaction
 
 #: A key that was refused this often in a row counts as invalid.
 REFUSALS = 3
+
+
+class AskedPause(NamedTuple):
+    """A pause that the headers of an answer asked for: nothing is left until then."""
+
+    us: int
+    #: None for the first resource of the stage.
+    resource: str | None
+
+
+def heed(tx: Transaction, lease: Lease, pause: AskedPause) -> None:
+    """Have every worker wait, while the attempt that has heard of it goes on."""
+    row = layout(tx).stages[lease.stage]
+    why = "the headers of an answer say that nothing is left"
+    if not row.uses:
+        _pause_stage_until(tx, row, tx.now + pause.us, why)
+    elif numbers := _limited_by(tx, row, pause.resource):
+        gates = lock_gates(tx, numbers)
+        for gate in gates.values():
+            _cool_down(tx, lease, gate, pause.us, why)
+        save_gates(tx, gates.values())
 
 
 def settle(tx: Transaction, stage: int, finished: Sequence[FinishedAttempt]) -> None:
@@ -64,8 +87,13 @@ def _pause_stage(tx: Transaction, row: StageRow, finished: Sequence[FinishedAtte
         return
     longest = max(limited, key=lambda one: one.cool_us or 0)
     until = tx.now + (longest.cool_us or round(COOL_SECONDS * 1e6))
+    _pause_stage_until(tx, row, until, longest.error or "the provider asked for a pause")
+
+
+def _pause_stage_until(tx: Transaction, row: StageRow, until: int, why: str) -> None:
+    now = layout(tx).stages[row.id]
     if not now.paused or (now.retry_after is not None and now.retry_after < until):
-        pause(tx, row.label, Who("rate limited", longest.error or "the provider asked for a pause"), until)
+        pause(tx, row.label, Who("rate limited", why), until)
 
 
 def _settle_resources(tx: Transaction, stage: int, numbers: Sequence[int], finished: Sequence[FinishedAttempt]) -> None:
@@ -178,7 +206,7 @@ def _follow_provider(
             if one.out_of_credit:
                 _out_of_credit(tx, row.id, gates[number], one)
             else:
-                _cool_down(tx, row.id, gates[number], one)
+                _cool_down(tx, one.lease, gates[number], one.cool_us, one.error)
 
 
 def _out_of_credit(tx: Transaction, stage: int, gate: Gate, one: FinishedAttempt) -> None:
@@ -190,15 +218,15 @@ def _out_of_credit(tx: Transaction, stage: int, gate: Gate, one: FinishedAttempt
     _record_pause(tx, stage, gate, one, "out of credit")
 
 
-def _cool_down(tx: Transaction, stage: int, gate: Gate, one: FinishedAttempt) -> None:
-    asked = one.cool_us if one.cool_us else round(gate.spec.cool_seconds * 1e6)
+def _cool_down(tx: Transaction, lease: Lease, gate: Gate, asked_us: int | None, error: str | None) -> None:
+    asked = asked_us or round(gate.spec.cool_seconds * 1e6)
     until = tx.now + min(asked, round(gate.spec.cool_most_seconds * 1e6))
-    if gate.spec.adaptive and one.lease.since > gate.paced_at:
+    if gate.spec.adaptive and lease.since > gate.paced_at:
         # Once for all attempts that ran at the same pace.
         gate.slow_down(tx.now)
     if until > gate.cool_until:
         gate.cool_until = until
-        record(tx, "cooled_down", one.lease.item, stage, resource=gate.spec.name, until=until, error=one.error)
+        record(tx, "cooled_down", lease.item, lease.stage, resource=gate.spec.name, until=until, error=error)
 
 
 def _record_pause(tx: Transaction, stage: int, gate: Gate, one: FinishedAttempt, by: str) -> None:

@@ -24,6 +24,7 @@ from holdfast.model.error_fingerprint import describe
 from holdfast.model.functions import is_async
 from holdfast.model.outcome import RetryLater, Skip
 from holdfast.model.paid_call import CallFacts
+from holdfast.providers.model_request import ModelRequest
 from holdfast.telemetry.attributes import BATCH_SIZE, Attributes
 from holdfast.version import VERSION
 
@@ -130,9 +131,10 @@ class Spans:
         found = [Link(added, its) for one, its in links if (added := read_traceparent(one)) is not None]
         return self._tracer.start_span(f"process {name}", NOWHERE, SpanKind.CONSUMER, about, found)
 
-    def paid_call(self, name: str) -> PaidCallSpan:
-        """The span of a paid call, below the current one."""
-        return PaidCallSpan(self._tracer.start_span(f"holdfast.once {name}", kind=SpanKind.CLIENT))
+    def paid_call(self, name: str, request: ModelRequest | None) -> PaidCallSpan:
+        """The span of a paid call, below the current one; of a model, if there is a `request`."""
+        about = {} if request is None else _request(request)
+        return PaidCallSpan(self._tracer.start_span(f"holdfast.once {name}", kind=SpanKind.CLIENT, attributes=about))
 
     def effect(self, of: SpanContext, function: Callable[..., Any]) -> Callable[..., Any]:
         """The effect of an attempt, in a span below that of the attempt."""
@@ -243,6 +245,15 @@ class PaidCallSpan:
             if cost is not None:
                 self._span.set_attribute("holdfast.cost", cost / 1e6)
         self._span.end()
+
+
+def _request(request: ModelRequest) -> Attributes:
+    known = {
+        "gen_ai.request.model": request.model,
+        "gen_ai.provider.name": request.provider,
+        "gen_ai.operation.name": request.operation,
+    }
+    return {name: value for name, value in known.items() if value}
 
 
 def _usage(facts: CallFacts) -> Attributes:

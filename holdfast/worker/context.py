@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, Unpack, overload
 
@@ -12,7 +13,6 @@ import msgspec
 from holdfast import points
 from holdfast.blobs import Blob
 from holdfast.blobs.blobs import Content
-from holdfast.clock import microseconds
 from holdfast.engine.add import typed_data
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish_leases import AttemptEffect, Cost, FollowOn
@@ -64,10 +64,8 @@ class Said(msgspec.Struct, eq=False):
     costs: list[Cost] = []
     events: list[UserEvent] = []
     units_used: dict[str, float] = {}
-    #: How long the headers of an answer ask to wait, for which resource, and whether a stage without one is paused.
-    cool_us: int | None = None
-    cool_resource: str | None = None
-    cool_pauses_stage: bool = False
+    #: Until when the headers of a reply ask to wait, on the monotonic clock.
+    cool_until: float | None = None
     sub_steps: dict[str, SubStep] = {}
     #: Names of sub-steps whose answers this attempt has rejected: they may be called again.
     forgotten: set[str] = set()
@@ -222,7 +220,9 @@ class Context(msgspec.Struct, eq=False):
         """Obey the headers of a response: if they say that nothing is left until a time (`X-RateLimit-Remaining: 0`),
         every user of the same resource waits until then.
         """
-        self.heed_call(headers, None, pauses_stage=False)
+        said, after = self._say(), used_up_for(headers)
+        if after is not None:
+            said.cool_until = max(time.monotonic() + min(after, COOL_MOST_SECONDS), said.cool_until or 0.0)
 
     def idempotency_key(self, name: str) -> str:
         """An idempotency key for a provider: the same in every attempt, but a new one when the stage is rerun."""
@@ -318,11 +318,6 @@ class Context(msgspec.Struct, eq=False):
 
     def has_budget(self) -> bool:
         return self._around.has_budget(self._lease.stage)
-
-    def heed_call(self, headers: Mapping[str, Any], resource: str | None, *, pauses_stage: bool = True) -> None:
-        said, after = self._say(), used_up_for(headers)
-        if after is not None and (asked := microseconds(min(after, COOL_MOST_SECONDS))) > (said.cool_us or 0):
-            said.cool_us, said.cool_resource, said.cool_pauses_stage = asked, resource, pauses_stage
 
     def _about(self) -> Attributes:
         """What spans and log records say about this attempt."""

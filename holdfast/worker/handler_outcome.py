@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -258,9 +259,9 @@ class HandlerOutcome:
 
     def _add_said(self, finished: FinishedAttempt, said: Said, call: StageCall) -> None:
         finished.costs, finished.used, finished.events = said.costs, said.units_used, said.events
-        if finished.cool_us is None and said.cool_us is not None:
-            finished.cool_us, finished.limited_resource = said.cool_us, said.cool_resource
-            finished.pauses_stage = said.cool_pauses_stage
+        if finished.cool_us is None and said.cool_until is not None:
+            # The pause began when the handler heard of it.
+            finished.cool_us = microseconds(max(0.0, said.cool_until - time.monotonic())) or None
         if finished.state in PASSED and (said.effects or said.follow_ons):
             finished.effects, finished.follow_ons = said.effects, said.follow_ons
             finished.backoff_us = microseconds(call.spec.backoff.delay(finished.lease.attempt, self._rng))

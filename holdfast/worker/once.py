@@ -165,7 +165,7 @@ class Once:
     def _call(self, due: Sequence[SubStep]) -> SubSteps:
         before, is_paid, function = sys.exception(), self._terms.is_paid, self._terms.function
         if is_paid and self._around.spans is not None:
-            self._span = self._around.spans.paid_call(self._terms.name)
+            self._span = self._around.spans.paid_call(self._terms.name, self._terms.request)
             function = self._span.around(function)
         try:
             value = yield UserCall(function, (*self._given(due), *self._terms.args))
@@ -321,6 +321,8 @@ class Once:
         for _, write in writes:
             write.resource = self._terms.resource
             write.lead = writes[0][1].lease.id if len(writes) > 1 else None
+        if self._terms.heard is not None:
+            writes[0][1].pause = self._terms.heard()
         yield self._around.remember([write for _, write in writes])
         return {one: write.lease_lost() for one, write in writes if write.lost}
 

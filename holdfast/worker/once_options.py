@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
+from holdfast.engine.resource_feedback import AskedPause
 from holdfast.errors import Permanent, UsageError
 from holdfast.model import codec
 from holdfast.model.did_you_mean import there_are
 from holdfast.model.functions import is_async
 from holdfast.model.money import Amount, micros
 from holdfast.model.paid_call import NO_FACTS, CallFacts
+from holdfast.providers.model_request import ModelRequest
 
 Price = Amount | Callable[[Any], Amount]
 OnDoubt = Literal["retry", "hold"] | Callable[..., Any]
@@ -48,6 +50,9 @@ class Terms:
     rejections: int = REJECTIONS
     #: Applied to an answer, new or recorded, before the handler gets it.
     parse: Callable[[Any], Any] | None = None
+    #: What is asked of a model, for spans; and what the headers of the answer ask for, once.
+    request: ModelRequest | None = None
+    heard: Callable[[], AskedPause | None] | None = None
 
     @classmethod
     def of(
@@ -55,7 +60,7 @@ class Terms:
     ) -> Terms:
         """The terms as a handler writes them. Texts may be of a subclass of str, such as parsers return; databases reject
         these."""
-        known = [field.name for field in fields(cls)[3:-1]]
+        known = list(OnceOptions.__annotations__)
         if strange := [option for option in options if option not in known]:
             raise UsageError(f"once({name!r}): there is no option {strange[0]!r}; {there_are(strange[0], known)}")
         given = {**options, "resource": plain_name(options.get("resource"))}

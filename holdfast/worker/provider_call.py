@@ -14,25 +14,32 @@ from decimal import Decimal
 from functools import partial, wraps
 from typing import Any, Protocol, get_origin
 
+from holdfast.clock import microseconds
+from holdfast.engine.resource_feedback import AskedPause
 from holdfast.errors import UsageError, ValueRefused
 from holdfast.model import codec
 from holdfast.model.functions import is_async
 from holdfast.model.item import Item
 from holdfast.model.log_lines import logger
 from holdfast.model.money import Amount, micros
+from holdfast.model.resource import COOL_MOST_SECONDS
 from holdfast.model.stage import StageSpec
 from holdfast.model.typed import declared_type
 from holdfast.providers.headers import Heard, listening
+from holdfast.providers.model_request import ModelRequest
 from holdfast.providers.prices import Prices
+from holdfast.providers.retry_after import used_up_for
 from holdfast.providers.split_answers import parts_of
 from holdfast.providers.streams import assemble, assemble_async, is_stream
 from holdfast.providers.usage import Usage, usage
-from holdfast.worker.once_options import OnceOptions, Terms, name_of
+from holdfast.worker.once_options import OnceOptions, Terms, name_of, plain_name
 
 log = logger("holdfast.worker")
 
 #: How the arguments of clients are called that limit the answer.
 _MOST_TOKENS = ("max_tokens", "max_output_tokens", "max_completion_tokens")
+#: So long an answer is expected of a call that does not limit it.
+USUAL_TOKENS = 4096
 
 
 class CallOptions(OnceOptions, total=False):
@@ -47,10 +54,6 @@ class Caller(Protocol):
     """The context in which a call is made."""
 
     item: Item
-
-    def heed_call(self, headers: Mapping[str, Any], resource: str | None) -> None:
-        """Obey the headers of an answer."""
-        ...
 
     def has_budget(self) -> bool:
         """Whether money that this stage spends counts against a budget."""
@@ -98,38 +101,58 @@ class ProviderCall:
         self._parse = self._options.pop("parse", None)
         model = self._options.pop("model", None) or kwargs.get("model")
         self._model = model if isinstance(model, str) else None
+        #: What the headers of the answer asked for. It is recorded with the answer.
+        self._pause: AskedPause | None = None
 
     def terms(self, spec: StageSpec, caller: Caller, *, for_items: bool = False) -> Terms:
         """The terms of the sub-step that makes this call in a stage."""
-        options = self._options
-        if options.get("cost") is None:
-            self._price(spec, caller, self.args[0] if for_items else [caller.item])
+        options, prices = self._options, Prices.read(spec.prices, where="prices")
+        cost = options.get("cost")
+        if options.get("estimate") is None and (cost is None or callable(cost)):
+            options["estimate"] = self._expected(spec, prices, self.args[0] if for_items else [caller.item])
+            if options["estimate"] is None and caller.has_budget():
+                raise UsageError(
+                    f"stage {spec.name!r}, call({self.name!r}): there is a budget, and nothing says what this call may cost; "
+                    f"it was not made. Give ctx.options(estimate=…), or a price for {self._model or 'its model'} with "
+                    "prices=, or install genai-prices"
+                )
+        if cost is None:
+            options["cost"] = partial(_cost, prices, self._model, options.get("estimate"))
         if options.get("facts") is None:
             options["facts"] = partial(_facts, self._model)
         run = self._run_async if spec.is_async else self._run
-        function = wraps(self._function)(partial(run, partial(self._form, spec, caller, for_items)))
-        return Terms.of(self.name, function, self.args[for_items:], options, parse=_parser(self._parse))
+        function = wraps(self._function)(partial(run, partial(self._form, spec, for_items)))
+        return Terms.of(
+            self.name,
+            function,
+            self.args[for_items:],
+            options,
+            parse=_parser(self._parse),
+            request=ModelRequest.of(self._function, self._model),
+            heard=self._take_pause,
+        )
 
-    def _price(self, spec: StageSpec, caller: Caller, items: Sequence[Item]) -> None:
-        """Let the usage in the answer decide what it costs. What it may cost is the price of what is sent or, where no price
-        is known, what the stage expects."""
-        prices, options = Prices.read(spec.prices, where="prices"), self._options
-        if options.get("estimate") is None and self._model is not None:
-            options["estimate"] = prices.price(self._expected_usage(self._model))
-        if options.get("estimate") is None and spec.estimate is not None:
-            options["estimate"] = sum(_expected_cost(spec.estimate, item) for item in items)
-        if options.get("estimate") is None and caller.has_budget():
-            raise UsageError(
-                f"stage {spec.name!r}, call({self.name!r}): there is a budget, and nothing says what this call may cost; it "
-                f"was not made. Give ctx.options(estimate=…), or a price for {self._model or 'its model'} with prices=, or "
-                "install genai-prices"
-            )
-        options["cost"] = partial(_cost, prices, self._model, options.get("estimate"))
+    def _expected(self, spec: StageSpec, prices: Prices, items: Sequence[Item]) -> Amount | None:
+        """What the call may cost: the price of what is sent and of the longest answer that it allows. Where it allows any, or
+        no price is known, not less than what the stage expects: a call in doubt must not count too little."""
+        price = None if self._model is None else prices.price(self._expected_usage(self._model))
+        if spec.estimate is None or (price is not None and self._most_tokens is not None):
+            return price
+        return max(sum(_expected_cost(spec.estimate, item) for item in items), price or Decimal())
 
     def _expected_usage(self, model: str) -> Usage:
-        """What the call may use, roughly: four characters to a token, and as many tokens back as the call allows."""
-        most = next((most for name in _MOST_TOKENS if isinstance(most := self._kwargs.get(name), int)), 0)
-        return Usage(model, len(repr((self.args, self._kwargs))) // 4, most)
+        """What the call may use, roughly: four characters to a token."""
+        return Usage(model, len(repr((self.args, self._kwargs))) // 4, self._most_tokens or USUAL_TOKENS)
+
+    @property
+    def _most_tokens(self) -> int | None:
+        """How long the answer may be, if the call says so."""
+        return next((most for name in _MOST_TOKENS if isinstance(most := self._kwargs.get(name), int)), None)
+
+    def _take_pause(self) -> AskedPause | None:
+        """What the headers have asked for since the last time."""
+        pause, self._pause = self._pause, None
+        return pause
 
     def _run(self, form: Callable[..., Any], *args: Any) -> Any:
         with listening() as heard:
@@ -148,12 +171,13 @@ class ProviderCall:
                 value = await assemble_async(value)
         return form(args, value, heard)
 
-    def _form(
-        self, spec: StageSpec, caller: Caller, for_items: bool, args: tuple[Any, ...], value: Any, heard: Heard
-    ) -> Any:
-        """Obey the headers of an answer, and return its JSON form: taken apart, for a call that was made for items."""
+    def _form(self, spec: StageSpec, for_items: bool, args: tuple[Any, ...], value: Any, heard: Heard) -> Any:
+        """Note what the headers of an answer ask for, and return its JSON form: taken apart, for a call that was made for
+        items."""
         if heard.headers:
-            caller.heed_call(heard.headers, self._options.get("resource"))
+            if (after := used_up_for(heard.headers)) is not None:
+                asked = microseconds(min(after, COOL_MOST_SECONDS))
+                self._pause = AskedPause(asked, plain_name(self._options.get("resource")))
         else:
             _warn_once(
                 "stage %r calls %s, whose response headers are not heard, and whose client may retry by itself, which may be "
@@ -192,12 +216,18 @@ def _whole(answer: Any) -> Any:
 def _cost(prices: Prices, model: str | None, estimate: Amount | None, answer: Any) -> Amount:
     """What the usage in an answer costs; what was expected if that cannot be known."""
     used = usage(_whole(answer))
+    if used is None:
+        _warn_once(
+            "the answers of %s say nothing of the tokens they took: its calls count with their estimate, or with nothing; a "
+            "stream of OpenAI says so with stream_options={'include_usage': True}",
+            model or "a call that names no model",
+        )
+        return estimate or 0
     # The model in the answer may have a longer name than the one that was asked for.
-    names = dict.fromkeys(name for name in (used and used.model, model) if name)
-    if used is not None:
-        for name in names:
-            if (price := prices.price(replace(used, model=name))) is not None:
-                return price
+    names = dict.fromkeys(name for name in (used.model, model) if name)
+    for name in names:
+        if (price := prices.price(replace(used, model=name))) is not None:
+            return price
     _warn_once(
         "no price is known for %s: its calls count with their estimate, or with nothing; give prices=, or install "
         "genai-prices",

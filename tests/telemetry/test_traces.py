@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
+import openai
 import pytest
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -21,6 +23,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 from sqlalchemy import text
 
 from holdfast import BatchContext, Context, Holdfast, Item, Pipeline, RetryLater
+from holdfast.providers import prepare
 from tests.docs.test_guides import ROOT, blocks
 from tests.support.bench import QUICK, Bench
 from tests.support.otlp_receiver import OtlpReceiver, Received
@@ -129,6 +132,40 @@ def test_an_item_is_traced_from_its_adding_through_stages_paid_calls_and_effects
     commits = receiver.named("holdfast.commit")
     assert [link for commit in commits for link in commit.links] == [first.identity, second.identity]
     assert {commit.parent for commit in commits} == {""}
+
+
+def test_the_span_of_a_call_through_a_client_library_names_provider_operation_and_model(
+    url: str, traced: Trace, receiver: OtlpReceiver
+) -> None:
+    def reply(request: httpx.Request) -> httpx.Response:
+        usage = {"prompt_tokens": 11, "completion_tokens": 3, "total_tokens": 14}
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}}
+        said = {"id": "r", "object": "chat.completion", "created": 1, "model": "gpt-5-mini-2025", "choices": [choice]}
+        return httpx.Response(200, json={**said, "usage": usage})
+
+    client = prepare(openai.OpenAI(api_key="none", http_client=httpx.Client(transport=httpx.MockTransport(reply))))
+    pipeline = Pipeline("books", store=url, prices={"gpt-5-mini": {"in": "1", "out": "4"}})
+
+    @pipeline.stage()
+    def ask(item: Any, ctx: Any) -> None:
+        ctx.call(
+            "summary", client.chat.completions.create, model="gpt-5-mini", messages=[{"role": "user", "content": "x"}]
+        )
+
+    provider = traced()
+    pipeline.add(["a"])
+    pipeline.run()
+    provider.force_flush()
+    about = receiver.one("holdfast.once summary").about
+    assert about.pop("holdfast.cost") > 0
+    assert about == {
+        "gen_ai.request.model": "gpt-5-mini",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.operation.name": "chat",
+        "gen_ai.response.model": "gpt-5-mini-2025",
+        "gen_ai.usage.input_tokens": 11,
+        "gen_ai.usage.output_tokens": 3,
+    }
 
 
 @pytest.mark.parametrize("kind", ["sync", "async", "process", "async process"])

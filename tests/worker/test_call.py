@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -167,6 +169,55 @@ def test_where_there_is_a_budget_nothing_is_called_that_has_neither_price_nor_es
     ran = run(pipeline, ["unknown", "estimated", "priced"])
     assert sorted(client.prompts) == ["estimated", "priced"]
     assert "there is a budget" in str(ran.stage("unknown", "work").error)
+
+
+@pytest.mark.req("P12", "V11")
+def test_a_price_that_only_the_answer_tells_does_not_stand_for_an_estimate(run: Bench, client: Client):
+    def work(item: Item, ctx: Context) -> Any:
+        options = ctx.options(cost=lambda answer: "0.01", estimate="0.01" if item.key == "estimated" else None)
+        return options.call("ask", client.create, model="unheard-of", prompt=item.key)["text"]
+
+    ran = run(one_stage(work, {"api": {"budget": "5"}}, max_attempts=1), ["unknown", "estimated"])
+    assert client.prompts == ["estimated"]
+    assert "there is a budget" in str(ran.stage("unknown", "work").error)
+
+
+@pytest.mark.req("P12", "V13")
+@pytest.mark.parametrize(
+    ("limit", "estimate", "expected"),
+    [
+        ({"max_tokens": 1000}, "0.01", "0.004"),  # its price, at the longest
+        ({}, "0.01", "0.016384"),  # an answer of 4,096 tokens
+        ({}, "0.50", "0.50"),  # what the stage expects
+        ({}, None, "0.016384"),
+    ],
+)
+def test_a_lost_reply_counts_with_what_the_longest_answer_may_have_cost(
+    run: Bench, client: Client, limit: dict[str, int], estimate: str | None, expected: str
+):
+    def work(item: Item, ctx: Context) -> Any:
+        return ctx.call("ask", client.create, model="small", prompt=item.key, **limit)
+
+    def reply(prompt: str) -> Any:
+        raise httpx.ReadTimeout("too slow")
+
+    client.reply = reply
+    ran = run(one_stage(work, {"api": {"budget": "5"}}, estimate=estimate, max_attempts=1), ["page"])
+    total = ran.app.costs(["stage"]).total
+    assert total.doubts == 1
+    # What is sent costs a little, too.
+    assert Decimal(expected) <= total.in_doubt < Decimal(expected) + Decimal("0.0001")
+
+
+def test_an_answer_that_says_nothing_of_its_tokens_is_named_as_the_reason_why_its_estimate_counts(
+    run: Bench, client: Client, caplog: Any
+):
+    provider_call._warned.clear()
+    client.reply = lambda prompt: {"text": prompt}
+    ran = run(one_stage(asking(client, estimate="0.25")), ["page"])
+    assert ran.app.costs(["stage"]).total.costs == Decimal("0.25")
+    assert "say nothing of the tokens they took" in caplog.text
+    assert "no price is known" not in caplog.text
 
 
 @pytest.mark.req("P12", "V11")
@@ -395,6 +446,47 @@ def test_an_answer_after_which_nothing_is_left_makes_everyone_wait(run: Bench, k
     with run.serving(one_stage(on_the_loop if kind == "loop" else work), ["page"]) as (_, ran):
         wait_for(lambda: ran.state("page", "work") == "done")
         assert limit(ran).cool_until is not None
+
+
+@pytest.mark.req("P11")
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_a_pause_that_an_answer_asks_for_begins_with_the_answer_and_not_with_the_end_of_the_attempt(
+    run: Bench, kind: str, tmp_path: Path
+):
+    """For every resource that was named, while the handler goes on."""
+    gate = tmp_path / "gate"
+
+    def ask(resource: str) -> str:
+        report({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "600" if resource == "api" else "900"})
+        return "good"
+
+    def work(item: Item, ctx: Context) -> Any:
+        for resource in ("api", "other"):
+            ctx.options(resource=resource, cost="0.01").call(f"ask {resource}", ask, resource)
+        wait_for(gate.exists)
+
+    pipeline = one_stage(
+        work, {"api": {}, "other": {}}, resource=["api", "other"], isolate="process" if kind == "process" else None
+    )
+    with run.serving(pipeline, ["page"]) as (_, ran):
+        wait_for(lambda: all(limit(ran, name).cool_until is not None for name in ("api", "other")))
+        assert ran.state("page", "work") == "in_progress"
+        until = {name: limit(ran, name).cool_until for name in ("api", "other")}
+        assert timedelta(seconds=250) < until["other"] - until["api"] < timedelta(seconds=350)
+        gate.touch()
+        wait_for(lambda: ran.state("page", "work") == "done")
+        assert {name: limit(ran, name).cool_until for name in until} == until
+
+
+@pytest.mark.req("P11")
+def test_a_pause_that_has_passed_when_the_attempt_ends_makes_nobody_wait(run: Bench):
+    def work(item: Item, ctx: Context) -> Any:
+        ctx.heed({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "0.05"})
+        heard_at = time.monotonic()
+        wait_for(lambda: time.monotonic() > heard_at + 0.06)
+
+    ran = run(one_stage(work, {"api": {}}), ["page"])
+    assert limit(ran).cool_until is None
 
 
 def test_a_bare_function_is_warned_about_once(run: Bench, client: Client, caplog: Any):

@@ -728,7 +728,8 @@ class Holdfast:
 
     # `request` is an id of the caller's choice, for those who may ask twice and do not wait, such as a web page. What is asked
     # for twice under one id is begun once; `continue_action`, or a worker after a while, does the rest. A dry run then counts
-    # up to 10,000, and its `more` says whether there is more.
+    # up to 10,000, and its `more` says whether there is more. `previewed` is the number that a dry run has shown to whoever
+    # confirmed it; the action then says how much of that had changed meanwhile.
 
     def retry(
         self,
@@ -738,6 +739,7 @@ class Holdfast:
         reason: str = "",
         dry_run: bool = False,
         request: str | None = None,
+        previewed: int | None = None,
         **which: Any,
     ) -> ActionCounts:
         """Send stages back to pending with all their attempts. Filters: pipeline, stage, states, key, error,
@@ -746,7 +748,7 @@ class Holdfast:
         if means_all_on_hold(meant) and not dry_run:
             with self._lock:
                 self.store.write(lambda tx: tx.run("end_hold_walks", stages=stages_of(tx, meant)))
-        return self._act(RetryStages(meant), Who(by, reason), dry_run, request)
+        return self._act(RetryStages(meant), Who(by, reason), dry_run, request, previewed)
 
     def cancel(
         self,
@@ -756,10 +758,11 @@ class Holdfast:
         reason: str = "",
         dry_run: bool = False,
         request: str | None = None,
+        previewed: int | None = None,
         **which: Any,
     ) -> ActionCounts:
         """Set open stages aside. The same filters."""
-        return self._act(CancelStages(read_filter(**which)), Who(by, reason), dry_run, request)
+        return self._act(CancelStages(read_filter(**which)), Who(by, reason), dry_run, request, previewed)
 
     def forget(
         self,
@@ -771,13 +774,14 @@ class Holdfast:
         reason: str = "",
         dry_run: bool = False,
         request: str | None = None,
+        previewed: int | None = None,
         **which: Any,
     ) -> ActionCounts:
         """Reject recorded answers of paid calls, so that the next attempt calls again; with `undo`, take that back. Filters:
         pipeline, stage, key, error, group, older_than. Returns how many at which stage."""
         codec.require_storable(memo=memo)
         kind = (Restore if undo else Forget)(read_filter(**which), memo)
-        return self._act(kind, Who(by, reason), dry_run, request)
+        return self._act(kind, Who(by, reason), dry_run, request, previewed)
 
     def delete(
         self,
@@ -787,22 +791,25 @@ class Holdfast:
         reason: str = "",
         dry_run: bool = False,
         request: str | None = None,
+        previewed: int | None = None,
         **which: Any,
     ) -> ActionCounts:
         """Remove items for good, with data, results, memos, history and children that belong to no other; what they have cost
         stays, as amounts. Filters: pipeline, key, stage, states, error, group. Returns how many of which pipeline; a dry run
         does not count children."""
-        return self._act(Delete(read_filter(**which)), Who(by, reason), dry_run, request)
+        return self._act(Delete(read_filter(**which)), Who(by, reason), dry_run, request, previewed)
 
-    def _act(self, kind: ActionKind, who: Who, dry_run: bool, request: str | None) -> ActionCounts:
+    def _act(
+        self, kind: ActionKind, who: Who, dry_run: bool, request: str | None, previewed: int | None = None
+    ) -> ActionCounts:
         codec.require_storable(request=request)
         if dry_run:
             with self.scan() as store:
                 return actions.count(store, kind, None if request is None else actions.PREVIEWED)
         with self._lock:
             if request is not None:
-                return actions.begin_once(self.store, kind, who, request)
-            return actions.act(self.store, kind, who)
+                return actions.begin_once(self.store, kind, who, request, previewed)
+            return actions.act(self.store, kind, who, previewed)
 
     def actions(self, *, only_open: bool = False, most: int = 100) -> ActionList:
         """What was done to many items at once, newest first: what was asked for, by whom and why, what it was going to do, and
@@ -825,12 +832,19 @@ class Holdfast:
                 raise UsageError(f"action {number} is not open: it is {self.action(number, most=1).state}")
 
     def undo_action(
-        self, number: int, *, by: str = "", reason: str = "", dry_run: bool = False, request: str | None = None
+        self,
+        number: int,
+        *,
+        by: str = "",
+        reason: str = "",
+        dry_run: bool = False,
+        request: str | None = None,
+        previewed: int | None = None,
     ) -> ActionCounts:
         """Move back what a cancel, a retry, a reprocess or a forget has moved, as far as it has not moved on since. It is an
         action of its own."""
         kind = self._read(lambda tx: actions.undoing(tx, number))
-        return self._act(kind, Who(by, reason), dry_run, request)
+        return self._act(kind, Who(by, reason), dry_run, request, previewed)
 
     def pause(
         self, name: str, *, until: Duration | None = None, reason: str = "", by: str = "", resource: bool = False
@@ -880,6 +894,7 @@ class Holdfast:
         reason: str = "",
         dry_run: bool = False,
         request: str | None = None,
+        previewed: int | None = None,
     ) -> ActionCounts:
         """Run again what is stale, or with `stale_only=False` all that is chosen: items are sent back as long as their forecast
         fits the budget, and no more of them than `limit`; with `fast`, only work that is expected to cost nothing and to take
@@ -890,7 +905,7 @@ class Holdfast:
             self.register()
         only_fast: dict[str, Any] = {"fast": True, "priced": self._priced(pipeline)} if fast else {}
         kind = Reprocess(pipeline, stage, key, stale_only, most, limit, **only_fast)
-        return self._act(kind, Who(by, reason), dry_run, request)
+        return self._act(kind, Who(by, reason), dry_run, request, previewed)
 
     def _priced(self, pipeline: str) -> tuple[str, ...]:
         """The stages that declare an expected cost, whatever they have cost before."""

@@ -5,7 +5,7 @@ every command by 40 ms. `reading.py` is the only place that reads what the engin
 `json_of.py` makes the JSON, whose rules (seconds in names, amounts as text) msgspec's own encoder does not have.
 """
 
-from holdfast.answers.action import ActedOn, ActionDetails, ActionList, ActionPreview, ActionRecord
+from holdfast.answers.action import ActedOn, ActionDetails, ActionList, ActionPreview, ActionRecord, LeftAlone
 from holdfast.answers.alert import AlertDelivery, AlertRuleStatus, AlertStatus
 from holdfast.answers.answer import Answer, Answers
 from holdfast.answers.audit import AuditEntry, AuditPage
@@ -70,6 +70,7 @@ __all__ = [
     "Items",
     "Ledger",
     "LedgerEntry",
+    "LeftAlone",
     "ListedItem",
     "LoggedEvent",
     "Matrix",

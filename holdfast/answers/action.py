@@ -25,6 +25,8 @@ class ActionPreview(Answer, frozen=True):
     counts: Mapping[str, int]
     #: Whether there was more than was counted.
     more: bool
+    #: How many were shown to whoever confirmed it; None if not all of it was counted, or nobody was asked.
+    previewed: int | None
 
     def __str__(self) -> str:
         return f"{sum(self.counts.values()):,}{' or more' if self.more else ''}"
@@ -47,6 +49,8 @@ class ActionRecord(Answer, frozen=True):
     state: str
     preview: ActionPreview
     counts: Mapping[str, int]
+    #: How much of what was previewed it has not acted on, since that had changed meanwhile; None before it is done.
+    changed: int | None
     created_at: datetime
     #: When somebody last went on with it.
     touched_at: datetime
@@ -62,6 +66,17 @@ class ActionRecord(Answer, frozen=True):
         """The filter as one line."""
         return asked_for(self.filter, self.undoes)
 
+    @property
+    def compared(self) -> str | None:
+        """What was previewed, in words, and what had changed when it was done; None if nothing was."""
+        previewed, meant = self.preview.previewed, sum(self.preview.counts.values())
+        if previewed is None:
+            return None
+        if self.changed:
+            return f"previewed {previewed:,}, {self.changed:,} had changed meanwhile"
+        more = f", {meant - previewed:,}{' or' if self.preview.more else ''} more matched when it began"
+        return f"previewed {previewed:,}{more if meant > previewed else ''}"
+
     def lines(self, width: int | None = None) -> list[str]:
         reason = f": {printable(self.reason)}" if self.reason else ""
         ended = f", last seen at {to_the_second(self.touched_at)}"
@@ -74,6 +89,7 @@ class ActionRecord(Answer, frozen=True):
             f"  by {printable(self.by) or 'nobody named'}{reason}",
             f"  begun {to_the_second(self.created_at)}{ended}",
             f"  when it began it meant {self.preview}; done: {done}",
+            *([] if self.compared is None else [f"  {self.compared}"]),
         ]
         if self.error:
             lines.append(f"  {printable(self.error)}")
@@ -129,15 +145,41 @@ class ActedOn(Answer, frozen=True):
         return [event_line(self.at, self.event, (self.pipeline, self.stage), self.key, self.data)]
 
 
+class LeftAlone(Answer, frozen=True):
+    """An item that an action was asked for by its key and has not acted on, as it was when the action was done."""
+
+    _brief: ClassVar = ("pipeline", "key", "states")
+
+    key: str
+    #: None if there was no such item.
+    pipeline: str | None
+    #: The state of each stage that was meant and had begun.
+    states: Mapping[str, str]
+
+    @property
+    def outcome(self) -> str:
+        """Why it was left alone, in words."""
+        if self.pipeline is None:
+            return "deleted, or never there"
+        was = ", ".join(f"{printable(stage)} was {state.replace('_', ' ')}" for stage, state in self.states.items())
+        return was or "had not begun"
+
+    def lines(self, width: int | None = None) -> list[str]:
+        return [f"  not acted on: {printable(self.key)}: {self.outcome}"]
+
+
 class ActionDetails(ActionRecord, frozen=True):
     """An action with a page of what it did to which item."""
 
     items: tuple[ActedOn, ...]
     #: The next page begins after this; None if there is none.
     cursor: str | None
+    #: Of items that were asked for one by one, up to 1,000: those that it has not acted on.
+    left_alone: tuple[LeftAlone, ...]
 
     def lines(self, width: int | None = None) -> list[str]:
-        return [*ActionRecord.lines(self, width), *(line for one in self.items for line in one.lines(width))]
+        parts = (*self.left_alone, *self.items)
+        return [*ActionRecord.lines(self, width), *(line for one in parts for line in one.lines(width))]
 
 
 def filter_of(facts: Mapping[str, Any]) -> dict[str, Any]:

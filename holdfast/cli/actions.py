@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from holdfast.cli import options
@@ -42,7 +44,7 @@ def actions(
     """
     if sum((go_on, stop, undo)) > 1 or (number is None and (go_on or stop or undo or after)):
         raise UsageError("give an ID with one of --continue, --stop and --undo")
-    who = {"by": options.user(), "reason": reason}
+    who: dict[str, Any] = {"by": options.user(), "reason": reason}
     with options.open_to_ask(store) as app:
         if number is None:
             print_answer(app.actions(only_open=only_open, most=limit), as_json=as_json)

@@ -46,6 +46,7 @@ def delete(
         given: dict[str, Any] = {"key": keys or None, **which}
         if not dry_run and not yes:
             found = app.delete(dry_run=True, **given)
+            given["previewed"] = sum(found.values())
             if found and not sys.stdin.isatty():
                 raise UsageError(
                     f"this removes {counted(found)} for good: add --yes to do so, or --dry-run to count them"

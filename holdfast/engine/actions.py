@@ -19,10 +19,11 @@ import msgspec
 from holdfast.engine.delete import Delete
 from holdfast.engine.forget import Forget, Restore
 from holdfast.engine.layout import layout
+from holdfast.engine.left_alone import LeftAlone, look_at, named_keys, strike_off
 from holdfast.engine.plan_and_reprocess import Accept, Reprocess
 from holdfast.engine.resolve import Resolve
 from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
-from holdfast.engine.selection import CHUNK, ActionPlace, Who
+from holdfast.engine.selection import CHUNK, ActionPlace, Meant, Who
 from holdfast.engine.undo import Trail, UndoCancel, UndoForget, UndoRestore, UndoRetry, follow
 from holdfast.errors import UsageError
 from holdfast.model import codec
@@ -54,6 +55,10 @@ class ActionKind(Protocol):
 
     def count(self, tx: Transaction, rows: list[Any]) -> Counter[str]:
         """What acting on these rows would do."""
+        ...
+
+    def meant(self, rows: list[Any]) -> list[Meant]:
+        """The items of these rows, and what of them."""
         ...
 
     def act(self, tx: Transaction, rows: list[Any], who: Who) -> Counter[str]:
@@ -98,12 +103,16 @@ class ActionCounts(dict[str, int]):
     more: bool = False
 
 
-class _Progress(msgspec.Struct, frozen=True):
+class _Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     """How far an action has come, and the times of its first and latest chunk."""
 
     place: ActionPlace | None
     since: int
     until: int
+    #: The keys it was asked for one by one, without those of items that were chosen.
+    not_chosen: list[str] = []
+    #: Once it is done: how the items with these keys were.
+    left_alone: list[LeftAlone] = []
 
 
 class Preview(msgspec.Struct, frozen=True):
@@ -111,6 +120,8 @@ class Preview(msgspec.Struct, frozen=True):
 
     counts: dict[str, int]
     more: bool = False
+    #: The number that was shown to whoever confirmed it, if that was all.
+    previewed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +145,14 @@ class Action:
         return self.state == "open"
 
     @property
+    def changed(self) -> int | None:
+        """How much of what was previewed it has not acted on, once it is done. Counts of what was deleted include children."""
+        if self.preview.previewed is None or self.state != "done":
+            return None
+        done, meant = sum(self.counts.values()), sum(self.preview.counts.values())
+        return max(0, self.preview.previewed - (done if self.preview.more else min(done, meant)))
+
+    @property
     def trail(self) -> Trail:
         return Trail(self.id, self.kind.event, self.progress.since, self.progress.until)
 
@@ -151,6 +170,7 @@ class Action:
             "state": self.state,
             "preview": msgspec.to_builtins(self.preview),
             "counts": self.counts,
+            "changed": self.changed,
             "created_at": self.created_at,
             "touched_at": self.touched_at,
             "ended_at": self.ended_at,
@@ -161,9 +181,9 @@ class Action:
 # Doing one ------------------------------------------------------------------------------------------------------------
 
 
-def act(store: Store, kind: ActionKind, who: Who) -> ActionCounts:
+def act(store: Store, kind: ActionKind, who: Who, previewed: int | None = None) -> ActionCounts:
     """Do what was asked for, as an action. If there is nothing to do, no action is recorded."""
-    action = store.write(lambda tx: begin(tx, kind, who))
+    action = store.write(lambda tx: begin(tx, kind, who, previewed=previewed))
     if action is None:
         return ActionCounts()
     if not action.is_open:
@@ -173,10 +193,10 @@ def act(store: Store, kind: ActionKind, who: Who) -> ActionCounts:
     return drive(store, action.id)
 
 
-def begin_once(store: Store, kind: ActionKind, who: Who, request: str) -> ActionCounts:
+def begin_once(store: Store, kind: ActionKind, who: Who, request: str, previewed: int | None = None) -> ActionCounts:
     """Begin what was asked for, unless an action of this request exists: then nothing is done. Returns what it has done so far;
     `drive` does the rest."""
-    action = store.write(lambda tx: begin(tx, kind, who, request))
+    action = store.write(lambda tx: begin(tx, kind, who, request, previewed))
     if action is None:
         return ActionCounts()
     if action.is_open and action.was_begun_now:
@@ -240,7 +260,9 @@ def idle(tx: Transaction, before: int, mine: Action | None) -> tuple[int, int] |
     return (rows[0][0], rows[0][1]) if rows else None
 
 
-def begin(tx: Transaction, kind: ActionKind, who: Who, request: str | None = None) -> Action | None:
+def begin(
+    tx: Transaction, kind: ActionKind, who: Who, request: str | None = None, previewed: int | None = None
+) -> Action | None:
     """Start an action and do its first chunk, which is all there is to do for most. If there is one of this request, return
     that one as it is."""
     place = kind.begin(tx)
@@ -258,8 +280,9 @@ def begin(tx: Transaction, kind: ActionKind, who: Who, request: str | None = Non
         [row] = tx.records("read_action_of_request", request=request)
         return _read(row)
     [(number,)] = added
-    progress = _Progress(place, tx.now, tx.now)
-    first = Action(number, kind, who, "open", progress, tx.now, tx.now, was_begun_now=True)
+    progress = _Progress(place, tx.now, tx.now, named_keys(kind))
+    preview = Preview({}, previewed=previewed)
+    first = Action(number, kind, who, "open", progress, tx.now, tx.now, preview, was_begun_now=True)
     action = _advance(tx, first, is_first=True)
     if not action.is_open and not action.counts:
         tx.is_for_nothing = True
@@ -271,12 +294,16 @@ def _advance(tx: Transaction, action: Action, *, is_first: bool = False) -> Acti
     was = action.progress
     assert was.place is not None
     rows, place = action.kind.choose(tx, was.place)
-    preview = Preview(dict(action.kind.count(tx, rows)), place is not None) if is_first else action.preview
+    preview = action.preview
+    if is_first:
+        preview = Preview(dict(action.kind.count(tx, rows)), place is not None, preview.previewed)
+    not_chosen = strike_off(tx, was.not_chosen, action.kind.meant(rows)) if was.not_chosen else []
+    left_alone = look_at(tx, action.kind, not_chosen) if place is None else []
     done = action.kind.act(tx, rows, replace(action.who, action=action.id))
     over: dict[str, Any] = {"state": "done", "ended_at": tx.now} if place is None else {}
     now = replace(
         action,
-        progress=_Progress(place, min(was.since, tx.now), max(was.until, tx.now)),
+        progress=_Progress(place, min(was.since, tx.now), max(was.until, tx.now), not_chosen, left_alone),
         preview=preview,
         counts=dict(Counter(action.counts) + done),
         touched_at=tx.now,
@@ -300,7 +327,8 @@ def _foresee(store: Store, action: Action) -> None:
     place = action.progress.place
     assert place is not None
     counts, more = _count(store, action.kind, place, PREVIEWED - sum(action.preview.counts.values()))
-    text = _to_text(Preview(dict(Counter(action.preview.counts) + Counter(counts)), more))
+    seen = Counter(action.preview.counts) + Counter(counts)
+    text = _to_text(Preview(dict(seen), more, action.preview.previewed))
     store.write(lambda tx: tx.run("save_preview", id=action.id, preview=text))
 
 
@@ -381,6 +409,7 @@ def action(tx: Transaction, number: int, *, after: str = "", most: int) -> dict[
             for one in moved
         ],
         "cursor": None if behind is None else f"{behind.at}/{behind.event}",
+        "left_alone": msgspec.to_builtins(found.progress.left_alone),
     }
 
 

@@ -20,7 +20,7 @@ from holdfast.engine.item_pages import items, some_items, some_stages_of_items
 from holdfast.engine.layout import layout
 from holdfast.engine.prune import forget_items, uncover, withdraw
 from holdfast.engine.resource_state import lock_resources
-from holdfast.engine.selection import ActionPlace, Who, beginning
+from holdfast.engine.selection import ActionPlace, Meant, Who, beginning
 from holdfast.model.item_filter import Which
 from holdfast.model.states import State
 from holdfast.store import Transaction
@@ -50,6 +50,9 @@ class Delete:
 
     def count(self, tx: Transaction, rows: list[_Chosen]) -> Counter[str]:
         return Counter(pipeline for _, pipeline in rows)
+
+    def meant(self, rows: list[_Chosen]) -> list[Meant]:
+        return [Meant(item) for item, _ in rows]
 
     def count_ahead(self, tx: Transaction, place: ActionPlace, most: int) -> tuple[Counter[str], bool]:
         which, after = self.which, Cursor.read(place.after)

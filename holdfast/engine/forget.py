@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from holdfast.engine import ledger
 from holdfast.engine.layout import layout
-from holdfast.engine.selection import ActionPlace, Who, beginning, next_part, patterns_of
+from holdfast.engine.selection import ActionPlace, Meant, Who, beginning, next_part, patterns_of
 from holdfast.model.item_filter import Which
 from holdfast.model.paid_call import Paid, PaidCall
 from holdfast.store import Transaction
@@ -30,6 +30,9 @@ class Rejecting:
     def count(self, tx: Transaction, rows: list[MemoRow]) -> Counter[str]:
         return by_stage(tx, rows)
 
+    def meant(self, rows: list[MemoRow]) -> list[Meant]:
+        return meant(rows)
+
     def act(self, tx: Transaction, rows: list[MemoRow], who: Who) -> Counter[str]:
         return by_stage(tx, [memo for memo in rows if reject(tx, memo, who)])
 
@@ -43,6 +46,9 @@ class Restoring:
 
     def count(self, tx: Transaction, rows: list[MemoRow]) -> Counter[str]:
         return by_stage(tx, rows)
+
+    def meant(self, rows: list[MemoRow]) -> list[Meant]:
+        return meant(rows)
 
     def act(self, tx: Transaction, rows: list[MemoRow], who: Who) -> Counter[str]:
         return by_stage(tx, [memo for memo in rows if restore(tx, memo, who)])
@@ -95,6 +101,10 @@ def _choose(
         before=place.before,
     )
     return [one for one in memos if (one["call"] or 0) <= place.until_call], part.behind
+
+
+def meant(memos: list[MemoRow]) -> list[Meant]:
+    return [Meant(memo["item"], memo["stage"]) for memo in memos]
 
 
 def by_stage(tx: Transaction, memos: list[MemoRow]) -> Counter[str]:

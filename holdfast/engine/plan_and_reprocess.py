@@ -24,7 +24,7 @@ from holdfast.engine.item_pages import few_items
 from holdfast.engine.layout import layout
 from holdfast.engine.on_hold import hold_for_version
 from holdfast.engine.reopen import reopen
-from holdfast.engine.selection import ActionPlace, Who, beginning
+from holdfast.engine.selection import ActionPlace, Meant, Who, beginning
 from holdfast.engine.stale_by_type import may_not_fit, unfit_results
 from holdfast.errors import UsageError
 from holdfast.model.item_filter import Which
@@ -177,6 +177,9 @@ class Reprocess:
     def count(self, tx: Transaction, rows: list[Stale]) -> Counter[str]:
         return Counter(one.stage.name for one in rows)
 
+    def meant(self, rows: list[Stale]) -> list[Meant]:
+        return [Meant(one.item, one.stage.id) for one in rows]
+
     def act(self, tx: Transaction, rows: list[Stale], who: Who) -> Counter[str]:
         return _reopen(tx, rows, who)
 
@@ -203,6 +206,9 @@ class Accept:
 
     def count(self, tx: Transaction, rows: list[Stale]) -> Counter[str]:
         return Counter(one.stage.name for one in rows)
+
+    def meant(self, rows: list[Stale]) -> list[Meant]:
+        return [Meant(one.item, one.stage.id) for one in rows]
 
     def act(self, tx: Transaction, rows: list[Stale], who: Who) -> Counter[str]:
         count: Counter[str] = Counter()

@@ -14,7 +14,7 @@ from holdfast.engine import ledger
 from holdfast.engine.layout import layout, record
 from holdfast.engine.resource_state import lock_resources
 from holdfast.engine.retry_and_cancel import let_run
-from holdfast.engine.selection import ActionPlace, Chosen, Who, beginning, next_part, patterns_of
+from holdfast.engine.selection import ActionPlace, Chosen, Meant, Who, beginning, next_part, patterns_of
 from holdfast.engine.show_item import find_item
 from holdfast.errors import UsageError
 from holdfast.model.item_filter import Which
@@ -120,6 +120,9 @@ class Resolve:
         known = layout(tx).stages
         calls = {share_of or id_: known[stage].label for id_, stage, _, share_of in rows}
         return Counter(calls.values())
+
+    def meant(self, rows: list[_Doubt]) -> list[Meant]:
+        return [Meant(item, stage) for _, stage, item, _ in rows]
 
     def act(self, tx: Transaction, rows: list[_Doubt], who: Who) -> Counter[str]:
         _settle(tx, [row[0] for row in rows], Decision(charged=self.charged), who)

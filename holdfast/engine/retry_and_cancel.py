@@ -18,7 +18,7 @@ from holdfast.engine.finish_leases import write_outcomes
 from holdfast.engine.layout import record
 from holdfast.engine.reopen import reopen as send_back
 from holdfast.engine.resource_state import lock_resources
-from holdfast.engine.selection import ActionPlace, Chosen, Selected, Who, beginning, choose, some_of
+from holdfast.engine.selection import ActionPlace, Chosen, Meant, Selected, Who, beginning, choose, some_of
 from holdfast.errors import UsageError
 from holdfast.model.item_filter import Which
 from holdfast.model.states import FINISHED, OPEN, PASSED, Rerun, State
@@ -44,6 +44,9 @@ class _OnStages:
 
     def count(self, tx: Transaction, rows: list[Chosen]) -> Counter[str]:
         return Counter(row.state for row in rows)
+
+    def meant(self, rows: list[Chosen]) -> list[Meant]:
+        return [Meant(row.item, row.stage) for row in rows]
 
     def count_ahead(self, tx: Transaction, place: ActionPlace, most: int) -> tuple[Counter[str], bool] | None:
         if place.before is not None:

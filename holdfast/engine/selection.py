@@ -80,6 +80,13 @@ class Chosen(NamedTuple):
 Selected = tuple[list[Chosen], ActionPlace | None]
 
 
+class Meant(NamedTuple):
+    """What an action is about to act on: an item, one of its stages, or a paid call."""
+
+    item: int
+    stage: int | None = None
+
+
 def means_all_on_hold(which: Which) -> bool:
     """Whether a filter selects everything on hold at some stages, and so also what is still to be put on hold there."""
     return State.ON_HOLD in which.states and not (which.key or which.error or which.older_than_us or which.group)

@@ -17,7 +17,7 @@ from holdfast.engine.forget import MemoRow, Rejecting, Restoring
 from holdfast.engine.item_stages import read_item_stages
 from holdfast.engine.on_hold import hold
 from holdfast.engine.retry_and_cancel import reopen, set_aside
-from holdfast.engine.selection import CHUNK, ActionPlace, Chosen, Who
+from holdfast.engine.selection import CHUNK, ActionPlace, Chosen, Meant, Who
 from holdfast.model import codec
 from holdfast.model.history import MEANING
 from holdfast.model.states import FINISHED, State
@@ -94,6 +94,9 @@ class UndoCancel(_Undo):
     def count(self, tx: Transaction, rows: list[_Back]) -> Counter[str]:
         return Counter(row.state for row in rows)
 
+    def meant(self, rows: list[_Back]) -> list[Meant]:
+        return [Meant(row.item, row.stage) for row in rows]
+
     def act(self, tx: Transaction, rows: list[_Back], who: Who) -> Counter[str]:
         count = reopen(tx, [Chosen(*row[:3]) for row in rows], who)
         _hold_again(tx, rows, who)
@@ -115,6 +118,9 @@ class UndoRetry(_Undo):
 
     def count(self, tx: Transaction, rows: list[_Back]) -> Counter[str]:
         return Counter(row.state for row in rows)
+
+    def meant(self, rows: list[_Back]) -> list[Meant]:
+        return [Meant(row.item, row.stage) for row in rows]
 
     def act(self, tx: Transaction, rows: list[_Back], who: Who) -> Counter[str]:
         held = _hold_again(tx, rows, who)

@@ -39,7 +39,7 @@ LONGEST_REASON = 1000
 LONGEST_FORM = 1_000_000
 MOST_FIELDS = 2000
 #: Fields of forms that are no filters.
-OWN_FIELDS = ("form_token", "step", "request", "reason", "all", "select", "count", "typed")
+OWN_FIELDS = ("form_token", "step", "request", "reason", "all", "select", "count", "more", "typed")
 
 
 class Face(Protocol):
@@ -103,11 +103,13 @@ class Acting:
             raise WrongQuery(f"{verb.name} cannot be undone: type the number that the preview shows")
         how = {"by": visit(request).access.name, "reason": form.get("reason", "")[:LONGEST_REASON]}
         counts = await self.run(
-            lambda app: verb.act(app, **how, dry_run=False, request=name, **verb.which(query)),
+            lambda app: verb.act(
+                app, **how, dry_run=False, request=name, previewed=_previewed(form), **verb.which(query)
+            ),
         )
         if counts.action is None:
             return self._dashboard.message(
-                request, 200, "Nothing to do", "Nothing matches any more: it has changed since the preview."
+                request, 200, "Nothing to do", "Nothing matches any more: everything has changed since the preview."
             )
         self._go_on(counts.action)
         return RedirectResponse(f"../actions/{counts.action}", 303)
@@ -202,6 +204,12 @@ def _typed(form: dict[str, str]) -> bool:
     """Whether the number of the preview was typed, with or without its commas. A preview that found nothing shows none."""
     typed = form.get("typed", "").strip().replace(",", "")
     return typed not in ("", "0") and typed == form.get("count")
+
+
+def _previewed(form: dict[str, str]) -> int | None:
+    """The number that the preview has shown, if it has counted everything."""
+    count = form.get("count", "")
+    return int(count) if count.isascii() and count.isdecimal() and len(count) < 10 and "more" not in form else None
 
 
 def narrowed(filters: list[tuple[str, str]], rows: list[str], verb: Verb) -> list[tuple[str, str]]:

@@ -33,7 +33,16 @@ class Act(Protocol):
     """A method of the app that acts on many items."""
 
     def __call__(
-        self, app: Holdfast, /, *, by: str, reason: str, dry_run: bool, request: str, **which: Any
+        self,
+        app: Holdfast,
+        /,
+        *,
+        by: str,
+        reason: str,
+        dry_run: bool,
+        request: str,
+        previewed: int | None = None,
+        **which: Any,
     ) -> Counts: ...
 
 

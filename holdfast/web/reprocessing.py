@@ -85,8 +85,19 @@ def foresee(app: Holdfast, query: Query) -> tuple[Mapping[str, int], str]:
     return {one.stage: one.sure for one in plan if one.sure}, price(plan, query["budget"])
 
 
-def reprocess(app: Holdfast, /, *, by: str, reason: str, dry_run: bool, request: str, **which: Any) -> ActionCounts:
-    """Send back what is stale, or all that is chosen."""
+def reprocess(
+    app: Holdfast,
+    /,
+    *,
+    by: str,
+    reason: str,
+    dry_run: bool,
+    request: str,
+    previewed: int | None = None,
+    **which: Any,
+) -> ActionCounts:
+    """Send back what is stale, or all that is chosen. What is previewed is what would run, and an action counts where items
+    begin: the two are not compared."""
     return app.reprocess(
         require_code(app, which["pipeline"]),
         stage=which["stage"],

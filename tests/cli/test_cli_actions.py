@@ -40,7 +40,10 @@ def test_actions_are_listed_with_what_was_asked_for(five: Any) -> None:
     [one] = five.json("actions")
     assert (one["kind"], one["state"], one["by"], one["reason"]) == ("cancel", "done", getpass.getuser(), "not now")
     assert one["filter"] == {"key": ["[*]", "a"]}
-    assert (one["counts"], one["preview"]) == ({"pending": 1}, {"counts": {"pending": 1}, "more": False})
+    assert (one["counts"], one["preview"]) == (
+        {"pending": 1},
+        {"counts": {"pending": 1}, "more": False, "previewed": None},
+    )
     assert one["created_at"].endswith("Z")
     [head, row] = five("actions").stdout.splitlines()
     assert head.split()[:5] == ["id", "kind", "state", "done", "of"]
@@ -60,6 +63,19 @@ def test_one_action_is_told_with_the_outcome_of_each_item(five: Any) -> None:
     assert "when it began it meant 5; done: 5 (5 pending)\n" in page
     assert "cancelled  books/extract  d  was=pending\n" in page
     assert "there is no action 999" in five("actions", "999", code=2).stderr
+
+
+def test_what_had_changed_meanwhile_is_told_of_the_action(five: Any) -> None:
+    store = open_store(five.url)
+    five("delete", "b", "--yes")
+    done = acting.act(store, CancelStages(Which("books", key=("a", "b"))), Who(), previewed=2)
+    store.close()
+    told = five.json("actions", str(done.action))
+    assert (told["preview"]["previewed"], told["changed"]) == (2, 1)
+    assert told["left_alone"] == [{"key": "b", "pipeline": None, "states": {}}]
+    page = five("actions", str(done.action)).stdout
+    assert "  previewed 2, 1 had changed meanwhile\n" in page
+    assert "  not acted on: b: deleted, or never there\n" in page
 
 
 def test_an_open_action_is_continued(five: Any, left: int) -> None:

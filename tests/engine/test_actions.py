@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 
 from holdfast.engine import actions, delete, prune, selection
 from holdfast.engine.delete import Delete
+from holdfast.engine.forget import Forget
+from holdfast.engine.memos import MemoWrite, remember
 from holdfast.engine.on_hold import hold
 from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
 from holdfast.engine.selection import Who
 from holdfast.errors import UsageError
 from holdfast.model.item_filter import Which
+from holdfast.model.key_pattern import exactly
 from holdfast.model.states import State
 from holdfast.worker.background.upkeep import ActionFinisher
 from tests.support.harness import connected
@@ -53,6 +56,10 @@ def cancel(app, **which):
     return actions.act(app.store, CancelStages(Which("p", **which)), ME)
 
 
+def delete_items(app, *keys):
+    return actions.act(app.store, Delete(Which("p", key=keys)), ME)
+
+
 def undo(app, number):
     return actions.act(app.store, app.store.read(lambda tx: actions.undoing(tx, number)), Who("you", "not so"))
 
@@ -71,7 +78,7 @@ def test_an_action_says_what_was_asked_for_by_whom_and_why_and_what_it_did_to_wh
     one = told(ten, done.action)
     assert one["filter"] == {"pipeline": "p", "key": ["k1", "k2"], "older_than": 0.5}
     assert (one["kind"], one["state"], one["by"], one["reason"]) == ("cancel", "done", "me", "because")
-    assert one["preview"] == {"counts": {"pending": 2}, "more": False}
+    assert one["preview"] == {"counts": {"pending": 2}, "more": False, "previewed": None}
     assert one["counts"] == {"pending": 2}
     assert [(item["key"], item["stage"], item["event"], item["data"]) for item in one["items"]] == [
         (key, "a", "cancelled", {"was": "pending"}) for key in ("k1", "k2")
@@ -113,10 +120,78 @@ def test_the_items_of_an_action_come_in_pages(ten):
 
 def test_a_preview_counts_up_to_a_limit_and_says_so(ten, monkeypatch):
     monkeypatch.setattr(actions, "PREVIEWED", 5)
-    assert told(ten, cancel(ten).action)["preview"] == {"counts": {"pending": 5}, "more": True}
+    seen = told(ten, cancel(ten).action)["preview"]
+    assert (seen["counts"], seen["more"]) == ({"pending": 5}, True)
     monkeypatch.setattr(actions, "PREVIEWED", 100)
     done = actions.act(ten.store, RetryStages(Which("p")), ME)
-    assert told(ten, done.action)["preview"] == {"counts": {"cancelled": 10}, "more": False}
+    seen = told(ten, done.action)["preview"]
+    assert (seen["counts"], seen["more"]) == ({"cancelled": 10}, False)
+
+
+# Changed meanwhile ------------------------------------------------------------------------------------------------------
+
+
+def test_an_action_says_how_much_of_its_preview_had_changed_before_it_began(ten):
+    previewed = sum(actions.count(ten.store, CancelStages(Which("p"))).values())
+    delete_items(ten, "k1")
+    done = actions.begin_once(ten.store, CancelStages(Which("p")), ME, "r1", previewed)
+    assert told(ten, done.action)["changed"] is None, "it is not done"
+    actions.drive(ten.store, done.action)
+    one = told(ten, done.action)
+    assert (one["preview"], one["changed"]) == ({"counts": {"pending": 9}, "more": False, "previewed": 10}, 1)
+    assert one["left_alone"] == []
+
+
+def test_what_changes_between_two_chunks_of_an_action_counts_as_changed_meanwhile(ten):
+    done = actions.begin_once(ten.store, CancelStages(Which("p")), ME, "r1", 10)
+    ten.run_through()
+    actions.drive(ten.store, done.action)
+    one = told(ten, done.action)
+    assert (sum(one["counts"].values()), one["changed"]) == (3, 7)
+
+
+@pytest.mark.parametrize("kind", [CancelStages, Delete])
+def test_of_items_that_were_asked_for_one_by_one_each_that_was_left_alone_is_told_with_its_state(ten, kind):
+    keys = ("k1", "k2", exactly("k*"), "k3")
+    ten.add(["k*"])
+    delete_items(ten, "k2")
+    by_hand = kind is CancelStages
+    if by_hand:
+        ten.cancel(key=exactly("k*"))
+    else:
+        delete_items(ten, exactly("k*"))
+    done = actions.act(ten.store, kind(Which("p", key=keys)), ME, 4)
+    one = told(ten, done.action)
+    gone = {"pipeline": None, "states": {}}
+    assert one["left_alone"] == [
+        {"key": "k2", **gone},
+        {"key": "k*", **({"pipeline": "p", "states": {"a": "cancelled"}} if by_hand else gone)},
+    ]
+    assert one["changed"] == 2
+
+
+def test_an_answer_that_was_forgotten_meanwhile_is_told_with_the_state_of_its_stage(ten):
+    for lease in ten.claim(most=3):
+        ten.store.write(lambda tx, lease=lease: remember(tx, [MemoWrite(lease, "call", "done", "1", "k", value="1")]))
+        ten.fail(lease)
+    actions.act(ten.store, Forget(Which("p", key="k1")), ME)
+    done = actions.act(ten.store, Forget(Which("p", key=("k0", "k1"))), ME, 2)
+    one = told(ten, done.action)
+    assert one["left_alone"] == [{"key": "k1", "pipeline": "p", "states": {"a": "exhausted"}}]
+    assert one["changed"] == 1
+
+
+def test_items_named_one_by_one_are_followed_through_all_chunks(ten):
+    keys = tuple(f"k{n}" for n in range(10))
+    done = actions.begin_once(ten.store, CancelStages(Which("p", key=keys)), ME, "r1", 10)
+    delete_items(ten, "k8")
+    actions.drive(ten.store, done.action)
+    assert [one["key"] for one in told(ten, done.action)["left_alone"]] == ["k8"]
+
+
+def test_a_filter_by_a_pattern_names_no_items(ten):
+    done = actions.act(ten.store, CancelStages(Which("p", key=("k1", "no*"))), ME, 1)
+    assert told(ten, done.action)["left_alone"] == []
 
 
 # In chunks --------------------------------------------------------------------------------------------------------------
@@ -426,7 +501,8 @@ def test_a_request_that_arrives_twice_is_begun_once(ten):
     assert [one["id"] for one in listed(ten)] == [1]
     assert actions.drive(ten.store, 1) == {"pending": 10}
     assert ask(ten.store, "r1") == {"pending": 10}
-    assert told(ten, 1)["preview"] == {"counts": {"pending": 10}, "more": False}
+    seen = told(ten, 1)["preview"]
+    assert (seen["counts"], seen["more"]) == ({"pending": 10}, False)
 
 
 @pytest.mark.req("P17")

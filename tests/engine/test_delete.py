@@ -158,7 +158,9 @@ def test_children_go_with_their_only_parent_and_others_wait_no_longer(run: Bench
         thread = threading.Thread(target=lambda: worker.run(signals=False), daemon=True)
         thread.start()
         wait_for(lambda: app.why("b").reason == "children")
-        assert app.delete(pipeline="parents", key="a") == {"parents": 1, "children": 1}
+        deleted = app.delete(pipeline="parents", key="a", previewed=2)
+        assert deleted == {"parents": 1, "children": 1}
+        assert app.action(deleted.action).changed == 1, "a child is not what was previewed"
         assert [row.key for row in app.items(pipeline="children")] == ["shared"]
         assert app.delete(pipeline="children", key="shared") == {"children": 1}
         wait_for(lambda: app.show("b").status == "done")

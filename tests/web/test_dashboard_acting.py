@@ -9,11 +9,12 @@ from html import unescape
 import pytest
 
 from holdfast import Holdfast
-from holdfast.engine import item_pages, selection
+from holdfast.engine import actions, item_pages, selection
+from holdfast.model.key_pattern import exactly
 from holdfast.web import Access
 from tests.support.together import at_once
 from tests.support.waiting import wait_for
-from tests.web.conftest import Web, books
+from tests.web.conftest import Web, books, hidden_fields
 
 pytestmark = pytest.mark.req("P17", "J7")
 
@@ -69,6 +70,41 @@ def test_a_confirmed_preview_is_an_action_under_the_persons_name(web: Web, shelf
     page = web.get("/actions/1").text
     assert "2 of 2" in page and "bad-1" in page and "pages were found" in page
     assert "retry 1" in web.get("/actions").text
+
+
+def test_an_action_says_how_much_of_its_preview_had_changed_before_it_was_confirmed(web: Web, shelf: str):
+    form = web.form("/act/retry?state=failed")
+    with Holdfast(shelf, create=False) as app:
+        app.delete(key="bad-1")
+    web.post("/act/retry", form)
+    [one] = [one for one in web.get("/actions.json").json() if one["kind"] == "retry"]
+    assert (one["preview"]["previewed"], one["changed"]) == (2, 1)
+    page = web.get(f"/actions/{one['id']}").text
+    assert "1 of 1" in page and "previewed 2, 1 had changed meanwhile" in page
+
+
+def test_each_ticked_row_that_was_not_acted_on_is_shown_with_its_outcome(web: Web, shelf: str):
+    page = web.get("/items?state=failed").text
+    rows = [unescape(part.split('"')[0]) for part in page.split('name="select" value="')[1:]]
+    ticked = {**web.form("/items?state=failed"), "select": rows}
+    form = hidden_fields(web.post("/act/retry", ticked).text)  # type: ignore[arg-type]
+    with Holdfast(shelf, create=False) as app:
+        app.delete(key="bad-1")
+    keys = [exactly(key) for key in ("bad-1", "bad-2")]
+    place = web.post("/act/retry", {**form, "key": keys}).headers["location"]  # type: ignore[dict-item]
+    number = place.split("/")[-1]
+    told = web.get(f"/actions/{number}.json").json()
+    assert told["left_alone"] == [{"key": "bad-1", "pipeline": None, "states": {}}]
+    page = web.get(f"/actions/{number}").text
+    assert "Not acted on" in page and "changed meanwhile: <bdi>deleted, or never there</bdi>" in page
+
+
+def test_a_preview_that_has_not_counted_everything_is_not_compared_with_what_was_done(
+    web: Web, shelf: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(actions, "PREVIEWED", 1)
+    web.post("/act/retry", web.form("/act/retry?state=failed"))
+    assert web.get("/actions/1.json").json()["preview"]["previewed"] is None
 
 
 def test_the_same_form_sent_twice_acts_once(web: Web, shelf: str):

@@ -76,9 +76,15 @@ def test_a_thorough_run_leaves_nothing_for_another_day(monkeypatch: pytest.Monke
     assert turns.in_turn("abc") == ["a", "b", "c"]
 
 
-def test_values_that_take_turns_all_have_their_day(monkeypatch: pytest.MonkeyPatch):
-    seen = []
-    for day in range(3):
+@pytest.mark.parametrize("values", ["a", "ab", "abc", "abcd", "abcde"])
+def test_values_that_take_turns_all_run_on_both_databases(values: str, monkeypatch: pytest.MonkeyPatch):
+    """Also those of a test that is itself run every other day, on one of the two."""
+    seen = set()
+    for day in range(DAYS * len(values)):
         monkeypatch.setenv(turns.VARIABLE, str(day))
-        seen += turns.in_turn("abc")
-    assert seen == ["a", "b", "c"]
+        of_today = [
+            one for value in turns.in_turn(values) for one in on_both("tests/docs/test_wheel.py::test_a_it", value)
+        ]
+        waiting = turns.waiting(of_today)
+        seen |= {one.nodeid for one in of_today if one not in waiting}
+    assert seen == {one.nodeid for value in values for one in on_both("tests/docs/test_wheel.py::test_a_it", value)}

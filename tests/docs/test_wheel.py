@@ -103,7 +103,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=in_turn(pythons.promised()))
+#: The promised Pythons that are on this machine take turns.
+HERE = [version for version in pythons.promised() if pythons.find(version) is not None]
+
+
+@pytest.fixture(scope="module", params=in_turn(HERE or pythons.promised()))
 def with_all_it_needs(
     request: pytest.FixtureRequest, installed: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Path]:
@@ -154,6 +158,12 @@ def test_a_program_runs_with_what_was_installed(installed: Path) -> None:
     said = ran.stdout.splitlines()
     assert said[0].startswith(str(installed))
     assert said[-1] == "done"
+
+
+@pytest.mark.parametrize("version", pythons.promised())
+def test_every_promised_python_is_here_to_try_the_wheel(version: str) -> None:
+    if version not in HERE:
+        pytest.skip(f"THE WHEEL IS NOT TRIED on Python {version}: {pythons.missing(version)}")
 
 
 @pytest.mark.together("wheel")

@@ -7,7 +7,7 @@ so that it cannot disturb its neighbours; long texts are cut.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cache
 from typing import Any
@@ -20,6 +20,7 @@ from holdfast.answers.text_tables import as_text, in_words, iso, spoken
 from holdfast.model.log_lines import printable
 from holdfast.model.money import spoken as money
 from holdfast.web.filters import link
+from holdfast.web.shared_answers import Answered
 
 #: Texts longer than this are cut in lists.
 LONGEST_TEXT = 300
@@ -57,6 +58,11 @@ def when(at: datetime | None) -> Markup:
         return Markup('<span class="none">–</span>')
     full = iso(at)
     return Markup('<time datetime="{}">{} {}</time>').format(full, full[:10], full[11:19])
+
+
+def answered_at(answered: Answered) -> datetime:
+    """When the store gave an answer, by the clock of this machine."""
+    return datetime.now(UTC) - timedelta(seconds=answered.age_seconds)
 
 
 def state(name: str | None) -> Markup:
@@ -106,6 +112,7 @@ def environment() -> Environment:
         "plain_json": plain_json,
         "shown": shown,
         "when": when,
+        "answered_at": answered_at,
         "state": state,
         "span": span,
         "number": number,
@@ -114,6 +121,7 @@ def environment() -> Environment:
     }
     # Macros for all templates: blocks that are rendered alone see no imports of their file.
     env.globals["link"] = link
+    env.globals["now"] = lambda: iso(datetime.now(UTC))
     env.globals["ui"] = env.get_template("macros.html").module
     return env
 

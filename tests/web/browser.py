@@ -43,6 +43,7 @@ def served(url: str, folder: Path, *options: str, port: int | None = None) -> It
     with (folder / "ui.log").open("wb") as said:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=said, stderr=said)
+    (folder / "ui.pid").write_text(str(process.pid))
     address = f"http://127.0.0.1:{port}"
 
     def answers() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +14,8 @@ import pytest
 
 from holdfast import Holdfast
 from tests.support.mother import ROOT
-from tests.web.browser import browsing, chromium, served
+from tests.support.waiting import wait_for
+from tests.web.browser import STUCK_SECONDS, browsing, chromium, served
 from tests.web.conftest import books
 
 pytestmark = pytest.mark.req("P17")
@@ -100,3 +102,45 @@ def test_a_tab_says_that_its_server_is_gone_and_goes_on_with_the_next_one(shelf:
             tab.page.get_by_role("rowheader", name="later").wait_for()
             tab.page.get_by_text("live", exact=True).wait_for()
         assert tab.page.evaluate("window.loaded_once") is True
+
+
+def test_a_tab_says_of_when_its_numbers_are_and_that_a_frozen_server_is_silent(shelf: str, tmp_path: Path):
+    chromium()
+    with served(shelf, tmp_path) as address, browsing(address) as tab:
+        tab.page.set_default_timeout(PATIENT_MS)
+        tab.page.clock.install()
+        tab.go("/items?state=pending")
+        tab.page.get_by_text("live", exact=True).wait_for()
+        age = tab.page.locator(".age time")
+        first = age.get_attribute("datetime")
+        # Nothing changes in the store, and still it is looked at again.
+        tab.page.wait_for_function("at => document.querySelector('.age time').dateTime > at", arg=first)
+        server = int((tmp_path / "ui.pid").read_text())
+        os.kill(server, signal.SIGSTOP)
+        try:
+            tab.page.clock.fast_forward(60_000)
+            tab.page.get_by_text("not live: the server is silent", exact=True).wait_for()
+            assert (age.text_content() or "").startswith("1 m")
+        finally:
+            os.kill(server, signal.SIGCONT)
+        books(shelf).add(["later"])
+        tab.page.get_by_role("rowheader", name="later").wait_for()
+        tab.page.get_by_text("live", exact=True).wait_for()
+        tab.page.get_by_text("as of now").wait_for()
+
+
+def test_a_stream_is_closed_while_its_tab_is_hidden(shelf: str, tmp_path: Path):
+    chromium()
+    with served(shelf, tmp_path) as address, browsing(address) as tab:
+        tab.page.set_default_timeout(PATIENT_MS)
+        ended: list[str] = []
+        tab.page.on("requestfailed", lambda request: ended.append(request.url))
+        tab.page.on("requestfinished", lambda request: ended.append(request.url))
+        tab.go("/items?state=pending")
+        tab.page.get_by_text("live", exact=True).wait_for()
+        hide = """hidden => { Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
+            document.dispatchEvent(new Event("visibilitychange")); }"""
+        tab.page.evaluate(hide, True)
+        wait_for(lambda: tab.page.wait_for_timeout(50) or any("items.live" in url for url in ended), STUCK_SECONDS)
+        with tab.page.expect_request("**/items.live*"):
+            tab.page.evaluate(hide, False)

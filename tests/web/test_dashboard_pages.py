@@ -6,8 +6,10 @@ import asyncio
 import csv
 import io
 import json
+import re
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +204,20 @@ def test_a_stream_sends_the_part_of_the_page_that_has_changed(web: Web, shelf: s
     assert "late" in data["html"] and "<main" not in data["html"]
     assert data["mark"] != seen
     assert web.app.streams.open == 0
+
+
+def test_a_stream_says_of_when_the_answer_is_and_that_nothing_has_changed(web: Web):
+    page = web.get("/items?state=cancelled").text
+    assert re.search(r'<span class="age">as of <time datetime="\d{4}-\d\d-\d\dT', page)
+    seen = page.split('data-mark="')[1].split('"')[0]
+    web.app.questions.forget()
+    before = datetime.now(UTC)
+    name, data = asyncio.run(first_event(web, f"state=cancelled&mark={seen}"))
+    assert name == "ping"
+    assert before <= datetime.fromisoformat(data["at"]) <= datetime.fromisoformat(data["now"]) <= datetime.now(UTC)
+    name, data = asyncio.run(first_event(web, "state=cancelled&mark=another"))
+    assert name == "changed"
+    assert datetime.fromisoformat(data["at"]) >= before
 
 
 async def first_event(web: Web, query: str) -> tuple[str, dict[str, str]]:

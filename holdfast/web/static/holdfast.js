@@ -5,10 +5,13 @@
   const said = document.getElementById("live-state");
 
   // Live ---------------------------------------------------------------------------------------------------------------
-  let stream = null;
+  // A stream says something every 5 seconds; one that has not for so long is not live.
+  const QUIET = 15000;
+  let stream = null, heard = 0, skew = 0;
 
   function open() {
     if (!live || !live.dataset.live || stream || document.hidden) return;
+    heard = Date.now();
     const address = new URL(live.dataset.live, location.href);
     address.searchParams.set("mark", live.dataset.mark);
     stream = new EventSource(address);
@@ -18,13 +21,34 @@
       // A refusal ends a stream for good; another one is judged anew.
       if (stream && stream.readyState === EventSource.CLOSED) { close(); setTimeout(open, 10000); }
     });
-    stream.addEventListener("gave-up", (event) => say(JSON.parse(event.data).text));
-    stream.addEventListener("changed", (event) => {
-      const { mark, html } = JSON.parse(event.data);
-      live.dataset.mark = mark;
-      swap(html);
-      say("live");
-    });
+    stream.addEventListener("gave-up", (event) => { heard = Date.now(); say(JSON.parse(event.data).text); });
+    for (const name of ["changed", "ping"]) stream.addEventListener(name, (event) => hear(JSON.parse(event.data)));
+  }
+
+  // Something new, or that what is shown is still so.
+  function hear({ mark, html, at, now }) {
+    heard = Date.now();
+    if (!at) return;
+    clock(now);
+    if (html) { live.dataset.mark = mark; swap(html, at); }
+    else if (!waiting) asOf(at);
+    say("live");
+  }
+
+  function asOf(at) {
+    const age = document.querySelector(".age time");
+    if (age) age.dateTime = at;
+    ages();
+  }
+
+  // By the server's clock.
+  function clock(now) { skew = Date.parse(now) - Date.now(); }
+
+  function watch() {
+    if (!stream || Date.now() - heard < QUIET) return;
+    say("not live: the server is silent");
+    // Perhaps only this connection is dead.
+    close(); open();
   }
 
   function close() {
@@ -36,9 +60,9 @@
 
   // Put new content in place, and keep what the person was doing there.
   let waiting = null;
-  function swap(html) {
+  function swap(html, at) {
     const chosen = document.getSelection();
-    if (chosen && !chosen.isCollapsed && live.contains(chosen.anchorNode)) { waiting = html; return; }
+    if (chosen && !chosen.isCollapsed && live.contains(chosen.anchorNode)) { waiting = [html, at]; return; }
     waiting = null;
     const active = live.contains(document.activeElement) ? document.activeElement : null;
     const place = active && placeOf(active);
@@ -46,7 +70,7 @@
     const typed = new Map([...live.querySelectorAll("input[name]:not([type=hidden]):not([type=checkbox])")].map((one) => [one.name, one.value]));
     const shut = new Map([...live.querySelectorAll("details[id]")].map((one) => [one.id, one.open]));
     const boxes = [...live.querySelectorAll(".box")].map((one) => [one.scrollLeft, one.scrollTop]);
-    const at = [scrollX, scrollY];
+    const scrolled = [scrollX, scrollY];
     const current = here()?.id;
     live.innerHTML = html;
     for (const one of live.querySelectorAll("input[type=checkbox]")) one.checked = ticked.has(one.value);
@@ -55,8 +79,8 @@
     live.querySelectorAll(".box").forEach((one, n) => { if (boxes[n]) [one.scrollLeft, one.scrollTop] = boxes[n]; });
     if (current) document.getElementById(current)?.classList.add("here");
     if (place) find(place)?.focus({ preventScroll: true });
-    scrollTo(...at);
-    ages(); count(); draw();
+    scrollTo(...scrolled);
+    asOf(at); count(); draw();
   }
 
   // The same element in the new content: by id, or by its row and its place there.
@@ -71,7 +95,7 @@
     return row && row.querySelectorAll("a,button,input,select,summary,[tabindex]")[place.n];
   }
 
-  document.addEventListener("selectionchange", () => { if (waiting && document.getSelection().isCollapsed) swap(waiting); });
+  document.addEventListener("selectionchange", () => { if (waiting && document.getSelection().isCollapsed) swap(...waiting); });
   document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
   addEventListener("pagehide", close);
   addEventListener("pageshow", open);
@@ -80,14 +104,14 @@
   const UNITS = [[86400, "d"], [3600, "h"], [60, "m"], [1, "s"]];
   function ages() {
     for (const one of document.querySelectorAll("time[datetime]")) {
-      const seconds = Math.round((Date.now() - Date.parse(one.dateTime)) / 1000);
+      const seconds = Math.round((Date.now() + skew - Date.parse(one.dateTime)) / 1000);
       const [size, unit] = UNITS.find(([size]) => Math.abs(seconds) >= size) || [1, "s"];
       const text = `${Math.floor(Math.abs(seconds) / size)} ${unit}`;
       one.title = `${one.dateTime.slice(0, 10)} ${one.dateTime.slice(11, 19)} UTC`;
-      one.textContent = seconds < 0 ? `in ${text}` : `${text} ago`;
+      one.textContent = !seconds ? "now" : seconds < 0 ? `in ${text}` : `${text} ago`;
     }
   }
-  setInterval(() => { if (!document.hidden) ages(); }, 1000);
+  setInterval(() => { if (!document.hidden) { ages(); watch(); } }, 1000);
 
   // The matrix -----------------------------------------------------------------------------------------------------------
   // Drawn from the table beside it: a column for each stretch, a band for each stage, shares of states from top to bottom.
@@ -158,6 +182,7 @@
     if (KEYS[event.key]) { event.preventDefault(); KEYS[event.key](); }
   });
 
+  clock(document.documentElement.dataset.now);
   ages();
   draw();
   open();

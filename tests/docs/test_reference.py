@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 
 import pytest
 
+import holdfast
+from holdfast.errors import HoldfastError
 from holdfast.jobfile.schema import schema
 from holdfast.model.history import EVENTS
 from tests.examples.test_public_names import PUBLIC
@@ -15,7 +20,9 @@ from tools import reference
 from tools.reference import api, command_line, exit_codes, settings, words
 from tools.reference.markdown import first_sentence
 
-FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "docs" / "reference"
+CLI = ROOT / "holdfast" / "cli"
 
 
 def page(name: str) -> str:
@@ -75,6 +82,44 @@ def test_every_exit_code_is_described_and_no_other() -> None:
 )
 def test_the_exit_codes_of_a_command_are_found_in_its_code(command: str, codes: set[int]) -> None:
     assert exit_codes.of_command(command) - exit_codes.OF_ALL == codes
+
+
+#: What ends a process, as the command line says it, and where: with the code of an error, or of `finish`.
+ENDS = {
+    ("__init__.py", "ctx.exit"),
+    ("exit_codes.py", "click.Abort"),
+    ("exit_codes.py", "click.exceptions.Exit"),
+    ("options.py", "click.get_current_context().exit"),
+}
+ENDING = {"Abort", "Exit", "SystemExit", "_exit", "abort", "exit", "quit"}
+
+
+def test_no_command_ends_in_a_way_that_the_page_is_not_made_from() -> None:
+    ends, finishing = set(), set()
+    for file in [*CLI.rglob("*.py"), CLI.parent / "__main__.py"]:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            name = getattr(node, "attr", getattr(node, "id", "")) if isinstance(node, ast.Attribute | ast.Name) else ""
+            if name in ENDING:
+                ends.add((file.name, ast.unparse(node)))
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("options.finish", "finish"):
+                finishing.add((str(file), node.lineno))
+    assert ends == ENDS, "end a command with options.finish"
+    understood = {place for name, _ in command_line.every_command() for place in exit_codes.understood(name)}
+    assert finishing == understood, "the page does not say the code that is given to finish there"
+
+
+def test_no_error_has_an_exit_code_that_is_not_described() -> None:
+    def kinds(of: type[HoldfastError]) -> Iterator[type[HoldfastError]]:
+        yield of
+        for one in of.__subclasses__():
+            yield from kinds(one)
+
+    for module in walk_packages(holdfast.__path__, "holdfast."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
+    assert {
+        one.exit_code for one in kinds(HoldfastError) if one.__module__.startswith("holdfast")
+    } <= exit_codes.all_codes()
 
 
 def test_every_variable_that_the_package_reads_is_described() -> None:

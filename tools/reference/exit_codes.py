@@ -22,6 +22,14 @@ OF_ALL = frozenset({0, errors.HoldfastError.exit_code, errors.UsageError.exit_co
 STORELESS = ("adopt-sql", "schema")
 #: What `128 + number` can be: the signals that commands handle.
 SIGNALS = frozenset({128 + signal.SIGINT, 128 + signal.SIGTERM})
+#: What functions from other modules return, by the words of their call.
+FROM_ELSEWHERE = {
+    "exit_code": SIGNALS,
+    # What one of its processes ended with; the page says it of signals.
+    "supervisor.run": frozenset({0, 1, 2, errors.DefinitionError.exit_code, errors.StoreError.exit_code}),
+}
+#: uvicorn stops, and then lets the signal end the process.
+ENDED_BY_THE_SIGNAL = ("ui",)
 
 
 def page() -> str:
@@ -35,6 +43,11 @@ def page() -> str:
     lines += table(
         ("command", "may also end with"), ((f"`{name}`", _listed(own)) for name, own in _by_command() if own)
     )
+    lines += [
+        "`worker --processes` ends with the code of a process that could not begin, or that died again and again; if a signal",
+        "killed that process, with 128 and the number of the signal (137 for SIGKILL).",
+        "",
+    ]
     return finished(lines)
 
 
@@ -71,6 +84,8 @@ def of_command(name: str) -> set[int]:
         found.add(errors.DefinitionError.exit_code)
     if name not in STORELESS:
         found.add(errors.StoreError.exit_code)
+    if name in ENDED_BY_THE_SIGNAL:
+        found |= SIGNALS
     return found
 
 
@@ -87,8 +102,12 @@ def _functions(module: ModuleType) -> dict[str, ast.FunctionDef]:
 
 def _ended_with(module: ModuleType, function: str) -> set[int]:
     """The codes given to `finish`, in a function and in those of its module that it calls."""
+    return set[int]().union(*(_values(call.args[0], module) for call in _finishing(module, function)))
+
+
+def _finishing(module: ModuleType, function: str) -> Iterator[ast.Call]:
+    """The calls of `finish` in a function and in those of its module that it calls."""
     known = _functions(module)
-    codes: set[int] = set()
     todo, seen = [function], set[str]()
     while todo:
         name = todo.pop()
@@ -99,8 +118,15 @@ def _ended_with(module: ModuleType, function: str) -> set[int]:
             called = getattr(call.func, "attr", getattr(call.func, "id", ""))
             todo.append(called)
             if called == "finish":
-                codes |= _values(call.args[0], module)
-    return codes
+                yield call
+
+
+def understood(name: str) -> Iterator[tuple[str, int]]:
+    """Where the code of a command ends it with a code that is known here: file and line."""
+    module = import_module(f"holdfast.cli.{COMMANDS[name.split()[0]][0]}")
+    for call in _finishing(module, name.split()[-1].replace("-", "_")):
+        if _values(call.args[0], module):
+            yield str(module.__file__), call.lineno
 
 
 def _values(node: ast.expr, module: ModuleType) -> set[int]:
@@ -133,9 +159,9 @@ def _of_error(node: ast.expr, module: ModuleType) -> set[int]:
 
 
 def _of_call(node: ast.Call, module: ModuleType) -> set[int]:
-    """What a function of the module returns; one from elsewhere gives the code of a signal."""
+    """What a function returns."""
     function = _functions(module).get(ast.unparse(node.func))
     if function is None:
-        return set(SIGNALS) if ast.unparse(node.func) == "exit_code" else set()
+        return set(FROM_ELSEWHERE.get(ast.unparse(node.func), ()))
     returns = [one.value for one in ast.walk(function) if isinstance(one, ast.Return) and one.value is not None]
     return {code for value in returns for code in _values(value, module)}

@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,37 @@ def test_a_wrong_value_is_refused_with_what_is_allowed(web: Web, query: str, sai
     assert said in found.text
     as_json = web.get(f"/items.json?{query}")
     assert (as_json.status_code, said in as_json.json()["error"]) == (400, True)
+
+
+class Fields(HTMLParser):
+    """What the form of filters would send, if nobody changed it."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.sent: list[tuple[str, str]] = []
+        self._select = ""
+        self.feed(page[page.index('<form class="filters"') :].partition("</form>")[0])
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag == "select":
+            self._select = given["name"] or ""
+        elif tag == "option" and "selected" in given:
+            self.sent.append((self._select, given["value"] or ""))
+        elif tag == "input" and given["value"]:
+            self.sent.append((given["name"] or "", given["value"]))
+
+
+def test_the_form_of_filters_keeps_every_value_in_force(web: Web):
+    given = [("state", "failed"), ("state", "exhausted"), ("key", "bad*"), ("key", "emma"), ("key", '"><x>')]
+    page = web.get("/items", params=given).text
+    assert sorted(Fields(page).sent) == sorted(given)
+    assert "State, and 1 more" in page and "Key, and 2 more" in page
+    assert Fields(web.get("/costs?by=model&by=day&pipeline=books").text).sent == [
+        ("by", "model"),
+        ("by", "day"),
+        ("pipeline", "books"),
+    ]
 
 
 def test_a_list_goes_on_after_its_last_entry(url: str, serve: Callable[..., Web]):

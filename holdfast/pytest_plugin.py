@@ -41,7 +41,8 @@ MOST_RESUMES = 20
 
 
 class StoreForTests:
-    """An empty store for one test, with holdfast's tables."""
+    """An empty store for one test, with holdfast's tables: its address is `url`, its kind `database`, and `blobs` is the folder
+    for what handlers keep."""
 
     def __init__(self, url: str, database: str, stack: ExitStack, blobs: str) -> None:
         self.url = url

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -132,6 +134,15 @@ def test_every_public_name_is_in_the_api() -> None:
     for module, text in sections.items():
         listed = set(re.findall(r"^\| `(\w+)", text.partition("\n### ")[0], re.MULTILINE))
         assert listed == set(api.names_of(import_module(module))), module
+
+
+def test_every_fixture_of_the_pytest_plugin_is_in_the_api(tmp_path: Path) -> None:
+    """Those that pytest itself lists in a project that has none of its own."""
+    asked = [sys.executable, "-m", "pytest", "-q", "--fixtures", "--color=no", "-p", "no:cacheprovider"]
+    listed = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True).stdout
+    ours = set(re.findall(r"^(\w+).* -- .*holdfast/pytest_plugin\.py:\d+$", listed, re.MULTILINE))
+    section = page("api.md").partition("## pytest fixtures\n")[2].partition("\n### ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == ours != set(), listed
 
 
 def test_every_key_of_the_job_file_is_in_its_reference() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import enum
 import inspect
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from holdfast import pytest_plugin
 from tools.reference.markdown import code, finished, first_sentence, head, table
 
 #: The modules whose names are promised, and what each is for.
@@ -55,7 +57,31 @@ def page() -> str:
     )
     for name, about in MODULES.items():
         lines += [f"## {name}", "", about, "", *_module(import_module(name))]
-    return finished(lines)
+    return finished([*lines, *_fixtures()])
+
+
+def _fixtures() -> Iterator[str]:
+    """The fixtures of the plugin that have a name to ask for, and what the store of a test can do."""
+    yield from ("## pytest fixtures", "")
+    yield from (
+        "What holdfast adds to pytest where it is installed: [guide](../guide/crash-tests.md#in-your-tests).",
+        "",
+    )
+    functions = (one for one in ast.parse(inspect.getsource(pytest_plugin)).body if isinstance(one, ast.FunctionDef))
+    public = sorted(
+        (one for one in functions if not one.name.startswith("_") and _is_fixture(one)), key=lambda one: one.name
+    )
+    yield from table(("fixture", "what it gives"), ((code(one.name), _whole(ast.get_docstring(one))) for one in public))
+    yield from ("### holdfast_store", "", _whole(inspect.getdoc(pytest_plugin.StoreForTests)), "")
+    yield from table(("member", "what it is"), _members(pytest_plugin.StoreForTests))
+
+
+def _is_fixture(function: ast.FunctionDef) -> bool:
+    return any(ast.unparse(one).startswith("pytest.fixture") for one in function.decorator_list)
+
+
+def _whole(text: str | None) -> str:
+    return " ".join((text or "").split())
 
 
 def _module(module: ModuleType) -> Iterator[str]:

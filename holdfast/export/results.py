@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
@@ -19,6 +19,7 @@ from holdfast.export.whole_file import whole_file
 from holdfast.model.did_you_mean import there_are
 from holdfast.model.item_filter import Which
 from holdfast.model.stage import StageSpec
+from holdfast.runtime.async_caller import in_thread
 from holdfast.store import Store
 
 V = TypeVar("V")
@@ -28,6 +29,8 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 
 #: Rows that a notebook shows.
 SHOWN = 20
+#: Rows that a thread reads for an event loop at a time.
+AT_ONCE = 100
 
 #: Opens a connection to read with.
 Open = Callable[[], AbstractContextManager[Store]]
@@ -77,7 +80,17 @@ class Results(Generic[V]):
         """The names of the columns, in frames and files."""
         return tuple(one.name for one in self._columns)
 
-    def __iter__(self) -> Iterator[Result[V]]:
+    async def __aiter__(self) -> AsyncGenerator[Result[V]]:
+        """For `async for`: rows are read in threads, and the event loop goes on meanwhile."""
+        rows = self.__iter__()
+        try:
+            while some := await in_thread(lambda: [*islice(rows, AT_ONCE)], _wait):
+                for one in some:
+                    yield one
+        finally:
+            await in_thread(rows.close, _wait)
+
+    def __iter__(self) -> Generator[Result[V]]:
         for one in self._rows(with_data=True, with_result=True):
             yield Result.of(one.row, one.pipeline, one.stage, self._specs.get(one.stage))
 
@@ -143,6 +156,10 @@ class Results(Generic[V]):
             for row in walk:
                 yield ExportRow(row, pipeline, names[row.stage])
             self.cursor = walk.cursor
+
+
+def _wait() -> None:
+    """What a cancelled caller does about the rows that a thread is reading: nothing else may use the connection until then."""
 
 
 def _writer_of(format: str) -> Callable[[BinaryIO, list[Column]], _Writer]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import inspect
 import subprocess
 import sys
@@ -80,6 +81,76 @@ def test_acts_and_questions_are_answered_as_by_the_sync_app(url: str):
             with pytest.raises(UsageError, match="there is no pipeline 'nowhere'"):
                 await hold.add("nowhere", ["a"])
             assert await hold.check() == []
+
+    run_loop(main)
+
+
+@dataclasses.dataclass
+class Length:
+    n: int
+
+    def __post_init__(self) -> None:
+        self.was_made()
+
+    def was_made(self) -> None:
+        """Whenever a result is read back."""
+
+
+def measured(url: str) -> Pipeline:
+    books = Pipeline("books", store=url)
+
+    @books.stage()
+    def measure(item: Item, ctx: Context) -> Length:
+        return Length(len(item.key))
+
+    books.add([f"book-{n}" for n in range(250)])
+    books.run()
+    return books
+
+
+@pytest.mark.req("P14", "P16")
+def test_results_are_read_beside_the_event_loop(url: str, monkeypatch: pytest.MonkeyPatch):
+    """As those of the app and of the pipeline, to the end or not."""
+    books = measured(url)
+    threads: list[threading.Thread] = []
+    monkeypatch.setattr(Length, "was_made", lambda _: threads.append(threading.current_thread()))
+
+    async def main() -> None:
+        async with aio.Holdfast(url, [books.spec]) as hold:
+            results = await hold.results("books", "measure")
+            assert [one.key async for one in results] == [f"book-{n}" for n in range(250)]
+            assert [one async for one in await hold.results("books", since=results.cursor)] == []
+        async for one in books.results("measure"):
+            assert one.result.n == len(one.key)
+            break
+
+    run_loop(main)
+    assert len(threads) > 250
+    assert threading.main_thread() not in threads
+
+
+@pytest.mark.req("P14", "P16")
+def test_reading_results_that_is_cancelled_ends_with_the_rows_in_hand(url: str, monkeypatch: pytest.MonkeyPatch):
+    books = measured(url)
+    asked, go_on = threading.Event(), threading.Event()
+
+    def stand_still(_: Length) -> None:
+        asked.set()
+        assert go_on.wait(STUCK_SECONDS)
+
+    monkeypatch.setattr(Length, "was_made", stand_still)
+
+    async def read() -> None:
+        async for _ in books.results("measure"):
+            raise AssertionError("the first rows are still being read")
+
+    async def main() -> None:
+        reading = asyncio.create_task(read())
+        await asyncio.to_thread(asked.wait, STUCK_SECONDS)
+        reading.cancel()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
 
     run_loop(main)
 

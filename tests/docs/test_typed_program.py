@@ -165,6 +165,7 @@ def ready() -> Client:
 
 
 async def add(app: Holdfast) -> None:
+    reveal_type([one.result async for one in books.results(summarise)])  # list[Summary]
     reveal_type((await books.add_async(["x", {"key": "y"}, ("z", Book(path="", pages=1))])).new)  # int
     reveal_type((await app.add("books", ["x", {"key": "y"}, ("z", Book(path="", pages=1))])).new)  # int
 """

@@ -29,7 +29,7 @@ from holdfast.web.downloads import Downloads
 from holdfast.web.filters import Query, WrongQuery, read_query
 from holdfast.web.json_and_csv import csv_response, json_response
 from holdfast.web.live import LiveStream, Streams
-from holdfast.web.long_questions import Walks
+from holdfast.web.long_questions import Counting, Walks
 from holdfast.web.metrics import serve_metrics
 from holdfast.web.page import Page
 from holdfast.web.pages import pages
@@ -42,6 +42,8 @@ log = logger("holdfast.web")
 
 #: Of the stream of a page: the mark of the answer that the tab shows.
 SEEN = "mark"
+#: When to ask again for a file that is still being made.
+RETRY_SECONDS = 2
 
 
 def dashboard(
@@ -195,6 +197,14 @@ class Dashboard:
         return self.message(request, 500, "Something went wrong", text)
 
 
+def _come_back(counting: Counting) -> Response:
+    """What is counted in the background has no file yet: a program that took an empty one would not know."""
+    text = f"the items are being counted, {counting.share:.0%} so far: ask again in {RETRY_SECONDS} seconds"
+    response = json_response({"error": text}, 503)
+    response.headers["retry-after"] = str(RETRY_SECONDS)
+    return response
+
+
 class _Serve:
     """One page in all its forms."""
 
@@ -209,6 +219,8 @@ class _Serve:
     async def json(self, request: Request) -> Response:
         query = self._query(request)
         answered = await self._answered(query)
+        if isinstance(answered.value, Counting):
+            return _come_back(answered.value)
         response = json_response(answered.json)
         if following := self._page.view(answered.value, query).get("next_page"):
             last = path_within(request.scope).rpartition("/")[2]
@@ -216,8 +228,11 @@ class _Serve:
         return response
 
     async def csv(self, request: Request) -> Response:
-        answered = await self._answered(self._query(request))
-        return csv_response(self._page.name, self._page.rows(answered.value))
+        query = self._query(request)
+        answered = await self._answered(query)
+        if isinstance(answered.value, Counting):
+            return _come_back(answered.value)
+        return csv_response(self._page.name, self._page.columns, self._page.rows(answered.value))
 
     async def live(self, request: Request) -> Any:
         if self._dashboard.streams.is_full:

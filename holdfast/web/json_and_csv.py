@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from starlette.responses import Response
 
-from holdfast.answers.json_of import json_of
+from holdfast.answers.json_of import json_names, json_of
 from holdfast.answers.text_tables import as_text
 from holdfast.export.text_files import harmless
 
@@ -18,19 +18,24 @@ def json_response(value: Any, status: int = 200) -> Response:
     return Response(as_text(value, indent=2) + "\n", status, media_type="application/json")
 
 
-def csv_response(name: str, rows: Iterable[Any]) -> Response:
+def csv_response(name: str, columns: Sequence[str], rows: Iterable[Any]) -> Response:
     headers = {"content-disposition": f'attachment; filename="holdfast-{name}.csv"'}
-    return Response(as_csv(rows), media_type="text/csv; charset=utf-8", headers=headers)
+    return Response(as_csv(columns, rows), media_type="text/csv; charset=utf-8", headers=headers)
 
 
-def as_csv(rows: Iterable[Any]) -> str:
-    """A line per row, with a line of names first: every name that a row has. What is neither text nor a number is JSON."""
-    found = [one if isinstance(one, Mapping) else json_of(one) for one in rows]
-    names = list(dict.fromkeys(name for row in found for name in row))
+def columns_of(answer: type) -> tuple[str, ...]:
+    """The columns of lines that are answers of this class."""
+    return tuple(json_names(answer).values())
+
+
+def as_csv(columns: Sequence[str], rows: Iterable[Any]) -> str:
+    """A line of names, then a line per row: an answer, or a mapping. What is neither text nor a number is JSON."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow([harmless(name) for name in names])
-    writer.writerows([_cell(json_of(row.get(name))) for name in names] for row in found)
+    writer.writerow([harmless(name) for name in columns])
+    for row in rows:
+        found = row if isinstance(row, Mapping) else json_of(row)
+        writer.writerow([_cell(json_of(found.get(name))) for name in columns])
     return out.getvalue()
 
 

@@ -50,6 +50,8 @@ class Page:
     view: Callable[[Any, Query], Mapping[str, Any]] = _no_view
     #: What the lines of the CSV are: answers, or mappings.
     rows: Callable[[Any], Iterable[Any]] = _the_rows
+    #: The names of its columns, which stand in it also if it has no lines.
+    columns: tuple[str, ...] = ()
     #: The page whose entry in the navigation is the current one, if it is not this one.
     under: str = ""
     #: Whether open tabs follow what changes.

@@ -10,6 +10,7 @@ from holdfast import Holdfast
 from holdfast.answers.json_of import json_of
 from holdfast.errors import UsageError
 from holdfast.web.long_questions import Counting, OnStep, Walks
+from holdfast.web.shared_answers import Answered
 from tests.support.waiting import wait_for
 from tests.web.conftest import Web
 
@@ -18,8 +19,8 @@ pytestmark = pytest.mark.req("P17")
 
 def counted(web: Web, address: str) -> dict[str, object]:
     def look() -> dict[str, object] | None:
-        found: dict[str, object] = web.get(address).json()
-        return None if "share" in found else found
+        found = web.get(address)
+        return None if found.status_code == 503 else found.json()
 
     return wait_for(look) or {}
 
@@ -32,6 +33,16 @@ def test_the_matrix_is_the_answer_of_the_app(web: Web, shelf: str) -> None:
     assert 'data-counts="done:' in text and "items?pipeline=books&amp;after=" in text
     assert web.get("/matrix.csv").text.splitlines()[0].startswith("after,until,items,stage,pending")
     assert counted(web, "/matrix.json?pipeline=books") == found
+
+
+def test_what_is_still_counted_has_no_file_yet(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = Answered(Counting(0.25), 0.0, 0.0)
+    monkeypatch.setattr(web.app.walks, "ask", lambda name, question: answered)
+    for path in ("/matrix.csv", "/matrix.json"):
+        found = web.get(path)
+        assert (found.status_code, found.headers["retry-after"]) == (503, "2")
+        assert "25%" in found.json()["error"]
+    assert web.get("/matrix").status_code == 200
 
 
 def test_an_unknown_pipeline_is_refused_once_it_was_looked_for(web: Web) -> None:

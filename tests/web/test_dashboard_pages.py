@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from starlette.applications import Starlette
@@ -21,9 +22,15 @@ from starlette.testclient import TestClient
 
 import holdfast.web
 from holdfast import Holdfast
+from holdfast.answers.alert import AlertDelivery, AlertRuleStatus, AlertStatus
+from holdfast.answers.event import EventPage, LoggedEvent
 from holdfast.answers.json_of import json_of
+from holdfast.answers.text_tables import iso
+from holdfast.answers.worker import Workers
 from holdfast.web import Access, dashboard, live
-from holdfast.web.pages import pages
+from holdfast.web.filters import read_query
+from holdfast.web.json_and_csv import as_csv
+from holdfast.web.pages import alerts, pages, workers
 from holdfast.web.rendering import shown
 from tests.support.together import at_once
 from tests.web.conftest import HOSTILE, Web, books
@@ -92,6 +99,53 @@ def test_a_wrong_value_is_refused_with_what_is_allowed(web: Web, query: str, sai
     assert said in found.text
     as_json = web.get(f"/items.json?{query}")
     assert (as_json.status_code, said in as_json.json()["error"]) == (400, True)
+
+
+def test_the_csv_of_a_page_that_has_no_lines_has_its_names(url: str, serve: Callable[..., Web]):
+    Holdfast(url).close()
+    web = serve(url)
+    for page in pages():
+        assert page.columns, page.name
+        if "{" not in page.path and page.walk is None:
+            assert web.get(f"/{page.path}.csv").text.splitlines() == [",".join(page.columns)], page.name
+
+
+def test_the_csv_of_a_page_has_every_name_of_its_lines(web: Web, shelf: str):
+    with Holdfast(shelf, create=False) as app:
+        app.cancel(key="late", by="ada")
+        for page in pages():
+            if page.ask is None:
+                continue
+            number = app.actions()[0].id if page.name == "action" else app.newest_events().events[0].id
+            key = {"item": "key=bad-1", "value": "key=bad-1"}.get(page.name, "")
+            query = read_query(page.name, page.filters, parse_qsl(key), {"number": number})
+            for row in page.rows(page.ask(app, query)):
+                assert set(json_of(row)) <= set(page.columns), page.name
+
+
+def test_the_csv_of_limits_has_what_is_paused(web: Web, shelf: str):
+    with Holdfast(shelf, create=False) as app:
+        app.pause("books/extract", reason="too many", by="ada")
+    found = {(one["kind"], one["name"]): one for one in lines(web.get("/limits.csv").text)}
+    assert [*found] == [("pipeline", "books"), ("stage", "books/extract"), ("stage", "books/chunk")]
+    stage = found["stage", "books/extract"]
+    assert (stage["paused"], stage["reason"], bool(stage["paused_at"])) == ("true", "too many", True)
+    assert found["pipeline", "books"]["paused"] == "false"
+
+
+def test_the_csv_of_workers_has_those_that_died_and_that_of_alerts_its_rules():
+    at = datetime(2026, 2, 1, tzinfo=UTC)
+    died = LoggedEvent(
+        7, at, "worker_died", None, None, None, None, None, {"worker": "w-1", "name": "ada", "why": "silent"}
+    )
+    [dead] = lines(as_csv(workers.page.columns, workers.rows(workers.WorkersPage(Workers(), EventPage((died,), None)))))
+    assert (dead["id"], dead["name"], dead["alive"], dead["why"]) == ("w-1", "ada", "false", "silent")
+    assert dead["died_at"] == iso(at)
+    rule = AlertRuleStatus("failures", at, None, 2)
+    sent = AlertDelivery("failures", "log", "delivered", at, None, 1, 3, "3 failed", None)
+    first, second = lines(as_csv(alerts.page.columns, alerts.rows(AlertStatus((rule,), (sent,)))))
+    assert (first["kind"], first["alert"], first["queued"], first["looked_at"]) == ("rule", "failures", "2", iso(at))
+    assert (second["kind"], second["state"], second["text"]) == ("notification", "delivered", "3 failed")
 
 
 class Fields(HTMLParser):

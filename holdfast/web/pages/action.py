@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from holdfast.answers.action import ActionDetails
+from holdfast.answers.action import ActedOn, ActionDetails
 from holdfast.app import Holdfast
 from holdfast.web.bulk_verbs import CAN_UNDO, VERB_OF_KIND
 from holdfast.web.filters import Filter, Query
+from holdfast.web.json_and_csv import columns_of
 from holdfast.web.page import Page
 
 AFTER = Filter("after", default="", is_place=True)
@@ -42,4 +43,5 @@ page = Page(
     ask=ask,
     view=view,
     rows=rows,
+    columns=columns_of(ActedOn),
 )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from holdfast.answers.audit import AuditPage
+from holdfast.answers.audit import AuditEntry, AuditPage
 from holdfast.app import Holdfast
 from holdfast.model.acts import VERBS
 from holdfast.web.filters import SINCE, Filter, Query
+from holdfast.web.json_and_csv import columns_of
 from holdfast.web.page import Page
 
 PAGE_SIZE = 100
@@ -33,4 +34,13 @@ def rows(answer: AuditPage) -> Iterable[Any]:
     return answer.entries
 
 
-page = Page(name="audit", title="Audit", place=95, filters=(BY, VERB, SINCE, AFTER), ask=ask, view=view, rows=rows)
+page = Page(
+    name="audit",
+    title="Audit",
+    place=95,
+    filters=(BY, VERB, SINCE, AFTER),
+    ask=ask,
+    view=view,
+    rows=rows,
+    columns=columns_of(AuditEntry),
+)

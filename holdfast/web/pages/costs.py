@@ -19,6 +19,7 @@ from holdfast.model.money import micros
 from holdfast.model.money import spoken as money
 from holdfast.web import charts
 from holdfast.web.filters import PIPELINE, Filter, Query
+from holdfast.web.json_and_csv import columns_of
 from holdfast.web.page import Page
 from holdfast.web.reprocessing import NO_CODE, pipelines_known
 
@@ -160,4 +161,13 @@ def rows(answer: Spending) -> Iterable[Any]:
     return answer.costs.sums
 
 
-page = Page(name="costs", title="Costs", place=50, filters=(BY, PIPELINE), ask=ask, view=view, rows=rows)
+page = Page(
+    name="costs",
+    title="Costs",
+    place=50,
+    filters=(BY, PIPELINE),
+    ask=ask,
+    view=view,
+    rows=rows,
+    columns=columns_of(CostSum),
+)

@@ -13,6 +13,7 @@ from holdfast.app import Holdfast
 from holdfast.model.durations import seconds
 from holdfast.web.charts import sparkline
 from holdfast.web.filters import PIPELINE, STAGE, Filter, Query, length_of_time, link
+from holdfast.web.json_and_csv import columns_of
 from holdfast.web.page import Page
 
 MOST = 50
@@ -52,4 +53,12 @@ def view(answer: ErrorGroups, query: Query) -> Mapping[str, Any]:
     }
 
 
-page = Page(name="errors", title="Errors", place=40, filters=(PIPELINE, STAGE, WITHIN), ask=ask, view=view)
+page = Page(
+    name="errors",
+    title="Errors",
+    place=40,
+    filters=(PIPELINE, STAGE, WITHIN),
+    ask=ask,
+    view=view,
+    columns=columns_of(ErrorGroup),
+)

@@ -6,6 +6,7 @@ from holdfast.answers.event import LoggedEvent
 from holdfast.app import Holdfast
 from holdfast.errors import UsageError
 from holdfast.web.filters import Query
+from holdfast.web.json_and_csv import columns_of
 from holdfast.web.page import Page
 
 
@@ -17,4 +18,12 @@ def ask(app: Holdfast, query: Query) -> LoggedEvent:
     raise UsageError(f"there is no event {number}; old ones are pruned after a while")
 
 
-page = Page(name="event", title="Event", path="events/{number:int}", under="events", ask=ask, is_live=False)
+page = Page(
+    name="event",
+    title="Event",
+    path="events/{number:int}",
+    under="events",
+    ask=ask,
+    columns=columns_of(LoggedEvent),
+    is_live=False,
+)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from holdfast.answers.event import EventPage
+from holdfast.answers.event import EventPage, LoggedEvent
 from holdfast.app import Holdfast
 from holdfast.web.filters import PIPELINE, SINCE, STAGE, Filter, Query
+from holdfast.web.json_and_csv import columns_of
 from holdfast.web.page import Page
 
 PAGE_SIZE = 100
@@ -41,4 +42,5 @@ page = Page(
     ask=ask,
     view=view,
     rows=rows,
+    columns=columns_of(LoggedEvent),
 )

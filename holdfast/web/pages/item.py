@@ -15,6 +15,7 @@ from holdfast.model.states import PASSED, State
 from holdfast.web.bulk_verbs import VERBS
 from holdfast.web.differences import differences
 from holdfast.web.filters import Query
+from holdfast.web.json_and_csv import columns_of
 from holdfast.web.page import Page
 from holdfast.web.values import OF_ITEM, blobs_in, value_link
 
@@ -74,4 +75,13 @@ def rows(answer: ItemAnswer | None) -> Iterable[Any]:
     return () if answer is None else answer.item.stages
 
 
-page = Page(name="item", title="Item", under="items", filters=OF_ITEM, ask=ask, view=view, rows=rows)
+page = Page(
+    name="item",
+    title="Item",
+    under="items",
+    filters=OF_ITEM,
+    ask=ask,
+    view=view,
+    rows=rows,
+    columns=columns_of(StageOfItem),
+)

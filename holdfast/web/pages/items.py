@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.answers.item import Items
+from holdfast.answers.item import Items, ListedItem
 from holdfast.app import Holdfast
 from holdfast.web.filters import NARROWED, WHICH_ITEMS, Filter, Query
+from holdfast.web.json_and_csv import columns_of
 from holdfast.web.page import Page
 
 PAGE_SIZE = 100
@@ -32,4 +33,12 @@ def view(answer: Items, query: Query) -> Mapping[str, Any]:
     }
 
 
-page = Page(name="items", title="Items", place=30, filters=(*WHICH_ITEMS, *NARROWED, AFTER), ask=ask, view=view)
+page = Page(
+    name="items",
+    title="Items",
+    place=30,
+    filters=(*WHICH_ITEMS, *NARROWED, AFTER),
+    ask=ask,
+    view=view,
+    columns=columns_of(ListedItem),
+)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.answers.limit import ResourceLimits
-from holdfast.answers.status import PipelineStatus
+from holdfast.answers.limit import ResourceLimit, ResourceLimits
+from holdfast.answers.status import PipelineStatus, StageStatus
 from holdfast.app import Holdfast
 from holdfast.web.filters import Query
+from holdfast.web.json_and_csv import columns_of
 from holdfast.web.page import Page
 
 
@@ -23,8 +24,25 @@ def ask(app: Holdfast, query: Query) -> LimitsPage:
     return LimitsPage(app.limits(), app.status().pipelines)
 
 
-def rows(answer: LimitsPage) -> Iterable[Any]:
-    return answer.limits
+def rows(answer: LimitsPage) -> Iterable[Mapping[str, Any]]:
+    """Resources, then pipelines with their stages, which can be paused."""
+    for one in answer.limits:
+        yield {"kind": "resource", **one.json()}
+    for pipeline in answer.pipelines:
+        yield {"kind": "pipeline", "name": pipeline.name, **_pause(pipeline)}
+        for stage in pipeline.stages:
+            yield {"kind": "stage", "name": f"{pipeline.name}/{stage.name}", **_pause(stage)}
 
 
-page = Page(name="limits", title="Limits", place=60, ask=ask, rows=rows)
+def _pause(one: PipelineStatus | StageStatus) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in ("paused", "reason", "paused_at", "paused_until")}
+
+
+page = Page(
+    name="limits",
+    title="Limits",
+    place=60,
+    ask=ask,
+    rows=rows,
+    columns=("kind", *columns_of(ResourceLimit), "paused_at"),
+)

@@ -52,4 +52,13 @@ def rows(answer: PipelineMatrix | Counting) -> Iterable[Mapping[str, Any]]:
             }
 
 
-page = Page(name="matrix", title="Matrix", place=20, filters=(PIPELINE,), walk=walk, view=view, rows=rows)
+page = Page(
+    name="matrix",
+    title="Matrix",
+    place=20,
+    filters=(PIPELINE,),
+    walk=walk,
+    view=view,
+    rows=rows,
+    columns=("after", "until", "items", "stage", *(state.value for state in State)),
+)

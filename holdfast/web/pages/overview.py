@@ -18,6 +18,13 @@ from holdfast.web.filters import Query
 from holdfast.web.page import Page
 from holdfast.worker.background.throughput import WRITE_SECONDS
 
+#: Of the CSV.
+CSV_COLUMNS = (
+    *("pipeline", "stage"),
+    *(state.value for state in State),
+    *("pending_since", "in_the_way", "per_minute", "eta_seconds"),
+)
+
 
 def ask(app: Holdfast, query: Query) -> Overview:
     status = app.status()
@@ -62,4 +69,4 @@ def rows(answer: Overview) -> Iterable[Mapping[str, Any]]:
             yield {"pipeline": pipeline.name, "stage": stage.name, **counts, **since, **pace}
 
 
-page = Page(name="overview", title="Overview", place=10, ask=ask, view=view, rows=rows)
+page = Page(name="overview", title="Overview", place=10, ask=ask, view=view, rows=rows, columns=CSV_COLUMNS)

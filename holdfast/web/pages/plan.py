@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.answers.plan import Effort, Plan, about
+from holdfast.answers.plan import Effort, Plan, StagePlan, about
 from holdfast.app import Holdfast
 from holdfast.errors import UsageError
 from holdfast.web.filters import Query
+from holdfast.web.json_and_csv import columns_of
 from holdfast.web.page import Page
 from holdfast.web.reprocessing import WHICH_RESULTS, forecast, pipelines_known, price
 from holdfast.web.shared_answers import GaveUp
@@ -43,5 +44,13 @@ def rows(answer: PlanOfPipeline) -> Iterable[Any]:
 
 
 page = Page(
-    name="plan", title="Plan", under="costs", filters=WHICH_RESULTS, ask=ask, view=view, rows=rows, is_live=False
+    name="plan",
+    title="Plan",
+    under="costs",
+    filters=WHICH_RESULTS,
+    ask=ask,
+    view=view,
+    rows=rows,
+    columns=columns_of(StagePlan),
+    is_live=False,
 )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.answers.source import Sources
+from holdfast.answers.source import Sources, SourceStatus
 from holdfast.app import Holdfast
 from holdfast.web.filters import Query
+from holdfast.web.json_and_csv import columns_of
 from holdfast.web.page import Page
 
 
@@ -12,4 +13,4 @@ def ask(app: Holdfast, query: Query) -> Sources:
     return app.sources()
 
 
-page = Page(name="sources", title="Sources", place=70, ask=ask)
+page = Page(name="sources", title="Sources", place=70, ask=ask, columns=columns_of(SourceStatus))

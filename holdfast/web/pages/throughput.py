@@ -24,6 +24,12 @@ MOST_CHARTS, MOST_CHARACTERS = 3, 80_000
 LEAST_BARS = 12
 OUTCOMES = ("done", "skipped", "retried", "failed", "exhausted", "handed_back", "lost")
 TIMES = {"run p50": "run_p50", "run p95": "run_p95", "wait p50": "wait_p50", "wait p95": "wait_p95"}
+#: Of the CSV.
+COLUMNS = (
+    *("pipeline", "stage", "begins_at", "span_seconds", "attempts"),
+    *OUTCOMES,
+    *(f"{part}_seconds" for part in TIMES.values()),
+)
 #: Shorter times are not told apart.
 LEAST_SECONDS = 0.001
 DAY = timedelta(days=1)
@@ -133,5 +139,12 @@ def rows(answer: Throughput) -> Iterable[Mapping[str, Any]]:
 
 
 page = Page(
-    name="throughput", title="Throughput", place=55, filters=(LAST, PIPELINE, STAGE), ask=ask, view=view, rows=rows
+    name="throughput",
+    title="Throughput",
+    place=55,
+    filters=(LAST, PIPELINE, STAGE),
+    ask=ask,
+    view=view,
+    rows=rows,
+    columns=COLUMNS,
 )

@@ -52,5 +52,6 @@ page = Page(
     filters=(*WHICH_VALUE, FROM),
     ask=ask,
     view=view,
+    columns=("value",),
     is_live=False,
 )

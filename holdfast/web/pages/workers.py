@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.answers.event import EventPage
-from holdfast.answers.worker import Workers
+from holdfast.answers.worker import Workers, WorkerStatus
 from holdfast.app import Holdfast
 from holdfast.web.filters import Query
+from holdfast.web.json_and_csv import columns_of
 from holdfast.web.page import Page
 
 MOST_DEAD = 20
@@ -26,8 +27,15 @@ def ask(app: Holdfast, query: Query) -> WorkersPage:
     return WorkersPage(app.workers(), app.newest_events(event="worker_died", most=MOST_DEAD))
 
 
-def rows(answer: WorkersPage) -> Iterable[Any]:
-    return answer.workers
+def rows(answer: WorkersPage) -> Iterable[Mapping[str, Any]]:
+    """Those that live, then those that died."""
+    for one in answer.workers:
+        yield one.json()
+    for died in answer.dead.events:
+        told = {name: died.data.get(name) for name in ("name", "why")}
+        yield {"id": died.data.get("worker"), "alive": False, "died_at": died.at, **told}
 
 
-page = Page(name="workers", title="Workers", place=65, ask=ask, rows=rows)
+page = Page(
+    name="workers", title="Workers", place=65, ask=ask, rows=rows, columns=(*columns_of(WorkerStatus), "died_at", "why")
+)

@@ -75,7 +75,8 @@ class Terms:
             raise UsageError(f'{where}: on_doubt={self.on_doubt!r}: it is "retry", "hold" or a function')
         if self.cost is not None and not callable(self.cost):
             micros(self.cost, what=f"{where}: cost")
-        for what, function in (("cost", self.cost), ("validate", self.validate), ("facts", self.facts)):
+        functions = {"cost": self.cost, "validate": self.validate, "facts": self.facts, "parse": self.parse}
+        for what, function in functions.items():
             if callable(function) and is_async(function):
                 raise UsageError(f"{where}: {what}: {name_of(function)} is async; give a plain function")
         if self.validate is not None and not callable(self.validate):

@@ -255,6 +255,20 @@ def test_parse_makes_a_value_of_the_answer_each_time(run: Bench, client: Client,
     assert seen == ["page", "page"] and client.prompts == ["page"]
 
 
+@pytest.mark.req("P13")
+@pytest.mark.parametrize("option", ["parse", "validate", "cost", "facts"])
+def test_an_async_function_about_the_answer_is_refused_before_the_call(run: Bench, client: Client, option: str):
+    async def about(told: Any) -> Any: ...
+
+    async def work(item: Item, ctx: Context) -> Any:
+        options: Any = {option: about}
+        return await ctx.options(**options).call("ask", client.create, model="small", prompt=item.key)
+
+    ran = run(one_stage(work, max_attempts=1), ["page"])
+    assert ran.stage("page", "work").error.endswith(f"{option}: {about.__qualname__} is async; give a plain function")
+    assert client.prompts == []
+
+
 @pytest.mark.req("V13", "P1")
 def test_an_answer_that_cannot_be_parsed_is_not_bought_again_unless_parse_rejects_it(run: Bench, client: Client):
     def broken(told: Any) -> Any:

@@ -12,12 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from holdfast.answers.text_tables import as_text
 from holdfast.app import Holdfast
 from holdfast.blobs import Blob
 from holdfast.errors import BlobMissing
 from holdfast.web.bulk_actions import Face
 from holdfast.web.filters import Filter, Query, WrongQuery, read_query
+from holdfast.web.json_and_csv import readable
 from holdfast.web.values import WHICH_VALUE, blobs_in, value_of
 
 CHUNK = 1 << 18
@@ -42,7 +42,7 @@ class Downloads:
             lambda app: value_of(app.show(query["key"], query["pipeline"]).without_secrets(), query),
         )
         value = answered.value
-        text, end = (value, "txt") if isinstance(value, str) else (as_text(value, indent=2) + "\n", "json")
+        text, end = (value, "txt") if isinstance(value, str) else (readable(value, indent=2) + "\n", "json")
         name = f"{query['key'][:80]}.{query['part']}.{end}"
         return Response(text.encode("utf-8", "replace"), headers=_saved_as(name), media_type="application/octet-stream")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,17 @@ from holdfast.export.text_files import harmless
 
 def json_response(value: Any, status: int = 200) -> Response:
     return Response(as_text(value, indent=2) + "\n", status, media_type="application/json")
+
+
+def readable(value: Any, indent: int | None = None) -> str:
+    """JSON for people, which is valid JSON, too: letters of every script as they are, and what cannot be printed, or turns the
+    direction of a text around, as an escape."""
+    # Line feeds within texts are escapes by then.
+    return "\n".join(map(_escaped, json.dumps(value, indent=indent, ensure_ascii=False).split("\n")))
+
+
+def _escaped(line: str) -> str:
+    return line if line.isprintable() else "".join(one if one.isprintable() else as_text(one)[1:-1] for one in line)
 
 
 def csv_response(name: str, columns: Sequence[str], rows: Iterable[Any]) -> Response:
@@ -42,4 +54,4 @@ def as_csv(columns: Sequence[str], rows: Iterable[Any]) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return harmless(value) if isinstance(value, str) else as_text(value)
+    return harmless(value) if isinstance(value, str) else readable(value)

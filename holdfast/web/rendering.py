@@ -20,6 +20,7 @@ from holdfast.answers.text_tables import as_text, in_words, iso, spoken
 from holdfast.model.log_lines import printable
 from holdfast.model.money import spoken as money
 from holdfast.web.filters import link
+from holdfast.web.json_and_csv import readable
 from holdfast.web.shared_answers import Answered
 
 #: Texts longer than this are cut in lists.
@@ -81,7 +82,7 @@ def span(value: timedelta | None) -> str:
 
 def plain_json(value: Any) -> str:
     """An answer, or a part of one, in a line."""
-    return as_text(json_of(value))
+    return readable(json_of(value))
 
 
 def pace(value: float) -> str:

@@ -11,13 +11,13 @@ from typing import Any
 
 from holdfast.answers.item import ItemDetails
 from holdfast.answers.json_of import json_of
-from holdfast.answers.text_tables import as_text
 from holdfast.blobs import Blob
 from holdfast.blobs.reference import KEY as BLOB_KEY
 from holdfast.blobs.reference import read_reference
 from holdfast.errors import UsageError
 from holdfast.model.log_lines import printable
 from holdfast.web.filters import Filter, Query, WrongQuery, link, whole_number
+from holdfast.web.json_and_csv import readable
 
 #: Of one value, so many references are looked for.
 MOST_BLOBS = 50
@@ -76,7 +76,7 @@ def as_shown(value: Any) -> str:
     """The value as text that is harmless in a page: lines of a text, or JSON."""
     if isinstance(value, str):
         return "\n".join(map(printable, value.split("\n")))
-    return as_text(value, indent=2)
+    return readable(value, indent=2)
 
 
 def blobs_in(value: Any) -> list[Blob]:

@@ -29,7 +29,7 @@ from holdfast.answers.text_tables import iso
 from holdfast.answers.worker import Workers
 from holdfast.web import Access, dashboard, live
 from holdfast.web.filters import read_query
-from holdfast.web.json_and_csv import as_csv
+from holdfast.web.json_and_csv import as_csv, readable
 from holdfast.web.pages import alerts, pages, workers
 from holdfast.web.rendering import shown
 from tests.support.together import at_once
@@ -203,6 +203,31 @@ def test_hostile_texts_stay_texts_in_every_page(web: Web):
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "\\u202ereversed" in page
     assert f"<bdi>{HOSTILE[5]}</bdi>" in page
+
+
+def test_json_for_people_has_letters_of_every_script_and_no_character_that_hides():
+    hostile = {
+        "größe": "Zürich كتاب 本 😀",
+        "bidi": "a\u202eb\u2066c\u200f",
+        "rest": "\x00\x1b\x7f\xa0\u2028\ud800\U000e0041 \n \\n",
+    }
+    for indent in (None, 2):
+        text = readable(hostile, indent)
+        assert "größe" in text and "Zürich كتاب 本 😀" in text
+        assert "a\\u202eb\\u2066c\\u200f" in text
+        assert all(one.isprintable() for one in text.split("\n"))
+        assert json.loads(text) == hostile
+
+
+def test_data_in_any_script_can_be_read_and_downloaded(url: str, serve: Callable[..., Web]):
+    pipeline = books(url)
+    pipeline.add([{"key": "zürich", "title": "Schöne Grüße \u202e 本"}])
+    web = serve(url)
+    for path in ("/item?key=zürich", "/value?key=zürich"):
+        page = web.get(path).text
+        assert "Schöne Grüße \\u202e 本" in page and "\u202e" not in page, path
+    saved = web.get("/download/value?key=zürich").content.decode()
+    assert "Schöne Grüße" in saved and json.loads(saved)["title"] == "Schöne Grüße \u202e 本"
 
 
 def test_a_long_text_is_cut():

@@ -29,7 +29,7 @@ from holdfast.answers.item import History, ItemDetails, Items
 from holdfast.answers.limit import ResourceLimits
 from holdfast.answers.matrix import Matrix
 from holdfast.answers.paid_call import Ledger, Memos
-from holdfast.answers.plan import OutdatedWorker, Plan, StagePlan
+from holdfast.answers.plan import OutdatedWorker, Plan
 from holdfast.answers.run_summary import Summary
 from holdfast.answers.source import Sources
 from holdfast.answers.status import Status
@@ -65,7 +65,7 @@ from holdfast.engine import (
 )
 from holdfast.engine import change_limits as tuning
 from holdfast.engine import pause as pausing
-from holdfast.engine.actions import ActionCounts, ActionKind
+from holdfast.engine.actions import ActionCounts
 from holdfast.engine.add import CHUNK, Adder, Addition, Merge, Written, add_within, overwrite
 from holdfast.engine.change_limits import Declared, declare, defined_resources, is_declared
 from holdfast.engine.check import check
@@ -76,6 +76,7 @@ from holdfast.engine.forget import Forget, Restore
 from holdfast.engine.item_filters import Narrowed, listed_items
 from holdfast.engine.layout import layout
 from holdfast.engine.ledger import take_up_old_payments
+from holdfast.engine.look_ahead import ActionKind
 from holdfast.engine.on_hold import Outdated, outdated_workers
 from holdfast.engine.plan_and_reprocess import Accept, Reprocess
 from holdfast.engine.register import Registered, as_registered, changes_of, is_registered, register
@@ -711,8 +712,7 @@ class Holdfast:
                 on_walk=on_walk,
                 today=self._today,
             )
-        outdated = self._outdated_workers(pipeline)
-        return Plan(StagePlan.from_forecast(one, outdated.get(one.stage, ())) for one in forecasts)
+        return Plan.from_forecasts(forecasts, self._outdated_workers(pipeline))
 
     def outdated_workers(self, pipeline: str) -> dict[str, tuple[OutdatedWorker, ...]]:
         """By stage: the living workers that have another version of its code than these pipelines, or else the store, say."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from holdfast.answers.answer import Answer, Answers
 from holdfast.answers.text_tables import counted, spoken, table
@@ -97,10 +97,28 @@ class Effort(Answer, frozen=True):
         return [f"total: {self.sure:,} to run{perhaps}; cost {cost}{more}; handler time {spoken(self.handler_time)}"]
 
 
+class PlannedRun(NamedTuple):
+    """A stage of an item that is sure to run, why, and what its last run has cost."""
+
+    key: str
+    stage: str
+    why: str
+    cost: Decimal
+
+
 class Plan(Answers[StagePlan]):
     """What is stale in a pipeline, by stage."""
 
-    __slots__ = ()
+    #: A few of those that are sure to run, the first ones of each stage.
+    samples: tuple[PlannedRun, ...] = ()
+
+    @classmethod
+    def from_forecasts(cls, forecasts: Sequence[Any], outdated: Mapping[str, Any]) -> Plan:
+        made = cls(StagePlan.from_forecast(one, outdated.get(one.stage, ())) for one in forecasts)
+        made.samples = tuple(
+            PlannedRun(some.key, one.stage, some.why, amount(some.cost)) for one in forecasts for some in one.some
+        )
+        return made
 
     @property
     def total(self) -> Effort:

@@ -7,12 +7,11 @@ and two that do so at once take turns. Every event of an action carries its numb
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any
 
 import msgspec
 
@@ -20,10 +19,11 @@ from holdfast.engine.delete import Delete
 from holdfast.engine.forget import Forget, Restore
 from holdfast.engine.layout import layout
 from holdfast.engine.left_alone import LeftAlone, look_at, named_keys, strike_off
+from holdfast.engine.look_ahead import ActionKind, Forecast, look_ahead
 from holdfast.engine.plan_and_reprocess import Accept, Reprocess
 from holdfast.engine.resolve import Resolve
 from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
-from holdfast.engine.selection import CHUNK, ActionPlace, Meant, Who
+from holdfast.engine.selection import ActionPlace, Who
 from holdfast.engine.undo import Trail, UndoCancel, UndoForget, UndoRestore, UndoRetry, follow
 from holdfast.errors import UsageError
 from holdfast.model import codec
@@ -36,44 +36,6 @@ log = logger("holdfast.store")
 
 #: A preview counts no more than this.
 PREVIEWED = 10_000
-
-
-class ActionKind(Protocol):
-    """A kind of action: its fields are what was asked for."""
-
-    name: ClassVar[str]
-    #: The event it records for each item.
-    event: ClassVar[str]
-
-    def begin(self, tx: Transaction) -> ActionPlace:
-        """The place to start at; an error if what was asked for makes no sense."""
-        ...
-
-    def choose(self, tx: Transaction, place: ActionPlace) -> tuple[list[Any], ActionPlace | None]:
-        """The next chunk, and the place after it; None at the end."""
-        ...
-
-    def count(self, tx: Transaction, rows: list[Any]) -> Counter[str]:
-        """What acting on these rows would do."""
-        ...
-
-    def meant(self, rows: list[Any]) -> list[Meant]:
-        """The items of these rows, and what of them."""
-        ...
-
-    def act(self, tx: Transaction, rows: list[Any], who: Who) -> Counter[str]:
-        """Act on them; return what was done."""
-        ...
-
-
-@runtime_checkable
-class CountsAhead(Protocol):
-    """A kind of action that can be counted without choosing chunk by chunk."""
-
-    def count_ahead(self, tx: Transaction, place: ActionPlace, most: int) -> tuple[Counter[str], bool] | None:
-        """What acting from a place on would do, up to a limit, as far as one answer looks; and whether there may be more. None
-        if this filter has to be counted by chunks."""
-        ...
 
 
 _KINDS: Mapping[str, type[Any]] = {
@@ -99,8 +61,9 @@ class ActionCounts(dict[str, int]):
     """What an action has done, or would do, as counts by name; and its number, if it has done anything."""
 
     action: int | None = None
-    #: Of a dry run that counts up to a limit: whether there may be more.
+    #: Of a dry run that counts up to a limit: whether there may be more; and at which stages, a few of them, and their cost.
     more: bool = False
+    forecast: Forecast = Forecast()
 
 
 class _Progress(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -207,9 +170,11 @@ def begin_once(store: Store, kind: ActionKind, who: Who, request: str, previewed
 
 def count(store: Store, kind: ActionKind, most: int | None = None) -> ActionCounts:
     """What it would do, counted up to a limit. Only reads."""
-    counts, more = _count(store, kind, store.read(kind.begin), most)
-    told = ActionCounts(counts)
-    told.more = more
+    seen = look_ahead(store, kind, store.read(kind.begin), most)
+    told = ActionCounts(seen.counts)
+    told.more = seen.more
+    if most is not None:
+        told.forecast = store.read(seen.forecast)
     return told
 
 
@@ -326,32 +291,10 @@ def _foresee(store: Store, action: Action) -> None:
     """Count what is left to do, up to a limit, so that progress can be shown."""
     place = action.progress.place
     assert place is not None
-    counts, more = _count(store, action.kind, place, PREVIEWED - sum(action.preview.counts.values()))
-    seen = Counter(action.preview.counts) + Counter(counts)
-    text = _to_text(Preview(dict(seen), more, action.preview.previewed))
+    rest = look_ahead(store, action.kind, place, PREVIEWED - sum(action.preview.counts.values()))
+    counts = Counter(action.preview.counts) + rest.counts
+    text = _to_text(Preview(dict(counts), rest.more, action.preview.previewed))
     store.write(lambda tx: tx.run("save_preview", id=action.id, preview=text))
-
-
-def _count(store: Store, kind: ActionKind, place: ActionPlace | None, most: int | None) -> tuple[dict[str, int], bool]:
-    """What acting from a place on would do; with a limit, up to that, in so many entries; and whether there may be more."""
-    if isinstance(kind, CountsAhead) and place is not None and most is not None:
-        ahead, here, limit = kind, place, most
-        found_ahead = store.read(lambda tx: ahead.count_ahead(tx, here, limit))
-        if found_ahead is not None:
-            return found_ahead
-    counts: Counter[str] = Counter()
-    chunks = itertools.count() if most is None else range(max(1, most // CHUNK))
-    for _ in chunks:
-        if place is None or (most is not None and counts.total() >= most):
-            break
-
-        def look(tx: Transaction, place: ActionPlace = place) -> tuple[Counter[str], ActionPlace | None]:
-            rows, behind = kind.choose(tx, place)
-            return kind.count(tx, rows), behind
-
-        found, place = store.read(look)
-        counts += found
-    return dict(counts), place is not None
 
 
 # What a person asks of one --------------------------------------------------------------------------------------------

@@ -54,15 +54,15 @@ class Delete:
     def meant(self, rows: list[_Chosen]) -> list[Meant]:
         return [Meant(item) for item, _ in rows]
 
-    def count_ahead(self, tx: Transaction, place: ActionPlace, most: int) -> tuple[Counter[str], bool]:
+    def look_ahead(self, tx: Transaction, place: ActionPlace, most: int) -> tuple[list[_Chosen], bool]:
         which, after = self.which, Cursor.read(place.after)
         if which.is_of_items:
             rows, more = some_items(tx, which, after.item, most, place.until)
-            return self.count(tx, rows), more
+            return rows, more
         stages = layout(tx).chosen(which.pipeline, which.stage)
         rows, more = some_stages_of_items(tx, which, stages, after, most, place.until)
         names = {row.id: row.pipeline_name for row in stages}
-        return self.count(tx, sorted({(item, names[stage]) for item, stage, _ in rows})), more
+        return sorted({(item, names[stage]) for item, stage, _ in rows}), more
 
     def act(self, tx: Transaction, rows: list[_Chosen], who: Who) -> Counter[str]:
         return _delete(tx, [item for item, _ in rows], who)

@@ -104,7 +104,7 @@ def _choose(
 
 
 def meant(memos: list[MemoRow]) -> list[Meant]:
-    return [Meant(memo["item"], memo["stage"]) for memo in memos]
+    return [Meant(memo["item"], memo["stage"], memo=memo["name"], cost=memo["cost"]) for memo in memos]
 
 
 def by_stage(tx: Transaction, memos: list[MemoRow]) -> Counter[str]:

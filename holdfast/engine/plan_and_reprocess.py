@@ -36,6 +36,8 @@ from holdfast.store import Store, Transaction
 CHUNK = 500
 #: The variation of costs is estimated from this many items.
 SAMPLE = 1000
+#: How many a plan shows of each stage.
+SHOWN = 5
 #: Work is fast if it costs nothing and all its handlers together take no longer than this for one item.
 FAST_SECONDS = 5
 
@@ -89,9 +91,13 @@ class StageForecast:
     #: Items that would begin here and are not fast, by `cost` or `time`; and what they may cost, including later stages.
     left_out: Counter[str] = field(default_factory=Counter)
     left_out_cost: int = 0
+    #: A few of those that run for sure.
+    some: list[Stale] = field(default_factory=list)
 
     def add(self, stale: Stale) -> None:
         self.why[stale.why] += 1
+        if stale.why != "upstream" and len(self.some) < SHOWN:
+            self.some.append(stale)
         if stale.why == "upstream":
             self.perhaps += 1
             self.perhaps_cost += stale.cost

@@ -46,13 +46,13 @@ class _OnStages:
         return Counter(row.state for row in rows)
 
     def meant(self, rows: list[Chosen]) -> list[Meant]:
-        return [Meant(row.item, row.stage) for row in rows]
+        return [Meant(row.item, row.stage, row.state) for row in rows]
 
-    def count_ahead(self, tx: Transaction, place: ActionPlace, most: int) -> tuple[Counter[str], bool] | None:
+    def look_ahead(self, tx: Transaction, place: ActionPlace, most: int) -> tuple[list[Chosen], bool] | None:
         if place.before is not None:
             return None
         rows, more = some_of(tx, self.which, self._states, place, most)
-        return Counter(state for _, _, state in rows), more
+        return [Chosen(*row) for row in rows], more
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,11 @@ class Meant(NamedTuple):
 
     item: int
     stage: int | None = None
+    #: Of the stage.
+    state: str | None = None
+    #: The name of the call, and what its answer has cost.
+    memo: str | None = None
+    cost: int | None = None
 
 
 def means_all_on_hold(which: Which) -> bool:

@@ -95,7 +95,7 @@ class UndoCancel(_Undo):
         return Counter(row.state for row in rows)
 
     def meant(self, rows: list[_Back]) -> list[Meant]:
-        return [Meant(row.item, row.stage) for row in rows]
+        return [Meant(row.item, row.stage, row.state) for row in rows]
 
     def act(self, tx: Transaction, rows: list[_Back], who: Who) -> Counter[str]:
         count = reopen(tx, [Chosen(*row[:3]) for row in rows], who)
@@ -120,7 +120,7 @@ class UndoRetry(_Undo):
         return Counter(row.state for row in rows)
 
     def meant(self, rows: list[_Back]) -> list[Meant]:
-        return [Meant(row.item, row.stage) for row in rows]
+        return [Meant(row.item, row.stage, row.state) for row in rows]
 
     def act(self, tx: Transaction, rows: list[_Back], who: Who) -> Counter[str]:
         held = _hold_again(tx, rows, who)

@@ -9,24 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from holdfast.answers.item import Items
 from holdfast.app import Holdfast
+from holdfast.engine.actions import ActionCounts
 from holdfast.model.states import State
+from holdfast.web.act_preview import SAMPLES, Preview, Sample, price, samples_of
 from holdfast.web.filters import ERROR, GROUP, KEY, OLDER_THAN, PIPELINE, STAGE, WHICH_ITEMS, Filter, Query
 from holdfast.web.reprocessing import WHICH_RESULTS, foresee, reprocess
 
 #: The name of a call.
 MEMO = Filter("memo", "Call")
-
-
-class Counts(Protocol):
-    """What an act of the app returns."""
-
-    action: int | None
-    more: bool
-
-    def values(self) -> Any: ...
-    def items(self) -> Any: ...
 
 
 class Act(Protocol):
@@ -43,7 +34,7 @@ class Act(Protocol):
         request: str,
         previewed: int | None = None,
         **which: Any,
-    ) -> Counts: ...
+    ) -> ActionCounts: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +47,20 @@ class Verb:
     act: Act
     #: The states that it means where none is chosen.
     states: tuple[State, ...]
-    #: Whether items can be paid for again by it.
+    #: Whether attempts can be paid for again by it.
     may_cost: bool = False
     #: What is counted.
     of: str = "stages of items"
-    #: Whether the preview shows some of them: not where the filters of items do not say which they are.
-    has_samples: bool = True
+    #: Whether its filters are those of items, of which the preview can show some.
+    is_of_items: bool = True
     #: Whether the number has to be typed: it cannot be undone.
     type_number: bool = False
     #: What it takes: the filters of items, and perhaps more.
     filters: tuple[Filter, ...] = field(default=WHICH_ITEMS)
     #: Where it is offered, and where a preview leads back to: a page with the same filters.
     page: str = "items"
-    #: What a preview says instead of counting items: how many at which stage, and the price in words.
-    foresee: Callable[[Holdfast, Query], tuple[Mapping[str, int], str]] | None = None
+    #: What a preview says instead of counting items.
+    foresee: Callable[[Holdfast, Query], Preview] | None = None
 
     def which(self, query: Query) -> dict[str, Any]:
         """The filter as the app takes it."""
@@ -104,7 +95,7 @@ VERBS: Mapping[str, Verb] = {
             Holdfast.forget,
             (),
             of="recorded answers of paid calls",
-            has_samples=False,
+            is_of_items=False,
             filters=(PIPELINE, STAGE, KEY, ERROR, GROUP, OLDER_THAN, MEMO),
         ),
         Verb(
@@ -135,47 +126,16 @@ VERB_OF_KIND = {"restore": "forget"}
 #: Kinds of actions that can be undone.
 CAN_UNDO = frozenset({"retry", "cancel", "reprocess", "forget", "restore"})
 
-SAMPLES = 5
-
-
-@dataclass(frozen=True)
-class Preview:
-    """What an act would do: how many, five of them, and what that may cost."""
-
-    counts: Mapping[str, int]
-    more: bool
-    samples: Items
-    expected_cost: Any
-    #: The price in words, where it is more than an average.
-    price: str = ""
-
-    @property
-    def total(self) -> int:
-        return sum(self.counts.values())
-
 
 def preview(app: Holdfast, verb: Verb, query: Query) -> Preview:
+    """What an act would do. It counts up to a limit, and costs the same however much there is."""
     if verb.foresee is not None:
-        foreseen, price = verb.foresee(app, query)
-        return Preview(foreseen, False, Items(), None, price)
+        return verb.foresee(app, query)
     which = verb.which(query)
     found = verb.act(app, by="", reason="", dry_run=True, request="preview", **which)
-    counts = dict(found.items())
-    states: Sequence[str] = which.get("states") or verb.states
-    filters = query.named(*(one.name for one in verb.filters if one.name in _OF_ITEMS))
-    samples = app.items(**{**filters, "state": states}, most=SAMPLES) if counts and verb.has_samples else Items()
-    return Preview(counts, found.more, samples, _expected_cost(app, verb, query, sum(counts.values())))
-
-
-_OF_ITEMS = {one.name for one in WHICH_ITEMS}
-
-
-def _expected_cost(app: Holdfast, verb: Verb, query: Query, count: int) -> Any:
-    """What so many attempts of the stage have cost on average, if one stage is meant and it has ever cost anything."""
-    pipeline, stage = query.values.get("pipeline"), query.values.get("stage")
-    if not verb.may_cost or not pipeline or not stage:
-        return None
-    spent = [one.spent for one in app.costs(pipeline=pipeline).sums if one.stage == stage]
-    known = [one for one in app.status().pipelines if one.name == pipeline]
-    attempts = sum(one.timings.count for found in known for one in found.stages if one.name == stage)
-    return sum(spent) * count / attempts if spent and attempts else None
+    samples = samples_of(found.forecast.samples)
+    if verb.is_of_items and found:
+        states: Sequence[str] = which.get("states") or verb.states
+        listed = app.items(**{**query.named(*(one.name for one in WHICH_ITEMS)), "state": states}, most=SAMPLES)
+        samples = [Sample(one.key, one.pipeline, one.stage, one.state or one.status, error=one.error) for one in listed]
+    return Preview(dict(found.items()), found.more, samples, price(app, found, attempts=verb.may_cost))

@@ -7,7 +7,6 @@ given a store alone has not.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from holdfast.answers.plan import Plan, about
@@ -17,6 +16,7 @@ from holdfast.errors import UsageError
 from holdfast.model.did_you_mean import there_are
 from holdfast.model.money import micros
 from holdfast.model.money import spoken as money
+from holdfast.web.act_preview import SAMPLES, Preview, Sample
 from holdfast.web.filters import PIPELINE, STAGE, Filter, Query
 from holdfast.web.shared_answers import GaveUp
 
@@ -79,10 +79,13 @@ def price(plan: Plan, budget: str | None) -> str:
     return f"{about(total.cost, total.spread)}{perhaps}, by what the last run of each has cost{most}"
 
 
-def foresee(app: Holdfast, query: Query) -> tuple[Mapping[str, int], str]:
+def foresee(app: Holdfast, query: Query) -> Preview:
     """How many would run at which stage, and for what."""
     plan = forecast(app, query)
-    return {one.stage: one.sure for one in plan if one.sure}, price(plan, query["budget"])
+    samples = [
+        Sample(one.key, query["pipeline"], one.stage, why=one.why, cost=one.cost) for one in plan.samples[:SAMPLES]
+    ]
+    return Preview({one.stage: one.sure for one in plan if one.sure}, False, samples, price(plan, query["budget"]))
 
 
 def reprocess(

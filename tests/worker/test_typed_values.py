@@ -122,6 +122,33 @@ def test_an_item_that_does_not_fit_is_refused_with_its_path_and_nothing_of_its_l
         app.add("books", stream())
 
 
+def test_a_program_that_does_not_know_the_type_is_told_once_that_nothing_is_checked(
+    url: str, run: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline, untyped = Pipeline("books", data=Book, store=url), Pipeline("plain", store=url)
+
+    @pipeline.stage(max_attempts=1)
+    def work(item: Item[Book], ctx: Context) -> None: ...
+
+    @untyped.stage()
+    def other(item: Item, ctx: Context) -> None: ...
+
+    untyped.register()
+    pipeline.add([{"key": "fits", "pages": 1}])
+    assert "type" not in caplog.text
+    for key in ("unchecked", "again"):
+        with Holdfast(url) as stranger:
+            assert stranger.add("plain", [{"key": key, "pages": "many"}]).new == 1
+            assert stranger.add("books", iter([{"key": key, "pages": "many"}])).new == 1
+    [line] = [one.getMessage() for one in caplog.records if "type" in one.getMessage()]
+    assert line.startswith("books: the data of its items has a type, which this program does not know")
+    pipeline.run()
+    with Holdfast(url) as app:
+        error = app.show("unchecked", pipeline="books").stage("work").error
+    assert error.startswith("ValueMismatch: item 'unchecked', stage 'work': data.pages: expected a valid integer")
+    assert "add it again with data that fits" in error
+
+
 def test_merged_data_is_checked_as_well(run: Bench) -> None:
     pipeline = books()
 

@@ -54,6 +54,31 @@ def test_enter_opens_the_row(tab: Tab):
     assert tab.problems == []
 
 
+def test_the_keys_for_rows_work_wherever_there_are_rows(tab: Tab):
+    tab.go("/errors")
+    for key in "jr":
+        tab.page.keyboard.press(key)
+    tab.page.get_by_role("button", name="Retry 2").wait_for()
+    tab.go("/")
+    # The first row is what stands in the way.
+    for key in ("j", "j", "j", "k", "Enter"):
+        tab.page.keyboard.press(key)
+    tab.page.get_by_role("heading", name="Items").wait_for()
+    assert tab.page.url.endswith("items?pipeline=books&stage=extract")
+    tab.go("/item?key=bad-1")
+    tab.page.keyboard.press("j")
+    assert tab.page.locator("tr.here th").inner_text() == "extract"
+    tab.page.keyboard.press("r")
+    tab.page.get_by_role("button", name="Retry 1").wait_for()
+    assert "stage=extract" in tab.page.url
+    # Rows that are folded up are none.
+    tab.go("/throughput")
+    for _ in range(9):
+        tab.page.keyboard.press("j")
+    assert tab.page.evaluate("document.querySelector('tr.here').checkVisibility()")
+    assert tab.problems == []
+
+
 def test_what_a_worker_does_appears_by_itself(tab: Tab, shelf: str):
     tab.go("/items?state=pending")
     tab.page.get_by_role("rowheader", name="late").wait_for()

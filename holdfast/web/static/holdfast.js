@@ -71,13 +71,13 @@
     const shut = new Map([...live.querySelectorAll("details[id]")].map((one) => [one.id, one.open]));
     const boxes = [...live.querySelectorAll(".box")].map((one) => [one.scrollLeft, one.scrollTop]);
     const scrolled = [scrollX, scrollY];
-    const current = here()?.id;
+    const current = here(), nth = rows().indexOf(current);
     live.innerHTML = html;
     for (const one of live.querySelectorAll("input[type=checkbox]")) one.checked = ticked.has(one.value);
     for (const one of live.querySelectorAll("input[name]")) if (typed.has(one.name)) one.value = typed.get(one.name);
     for (const one of live.querySelectorAll("details[id]")) if (shut.has(one.id)) one.open = shut.get(one.id);
     live.querySelectorAll(".box").forEach((one, n) => { if (boxes[n]) [one.scrollLeft, one.scrollTop] = boxes[n]; });
-    if (current) document.getElementById(current)?.classList.add("here");
+    if (current) (current.id ? document.getElementById(current.id) : rows()[nth])?.classList.add("here");
     if (place) find(place)?.focus({ preventScroll: true });
     scrollTo(...scrolled);
     asOf(at); count(); draw();
@@ -140,7 +140,7 @@
   addEventListener("resize", draw);
 
   // Rows and keys --------------------------------------------------------------------------------------------------------
-  const rows = () => [...document.querySelectorAll("table.rows tbody tr")];
+  const rows = () => [...document.querySelectorAll("main tbody tr")].filter((one) => one.checkVisibility());
   const here = () => document.querySelector("tr.here");
 
   function move(by) {
@@ -150,6 +150,7 @@
     const next = all[Math.min(all.length - 1, Math.max(0, now < 0 ? (by > 0 ? 0 : all.length - 1) : now + by))];
     here()?.classList.remove("here");
     next.classList.add("here");
+    next.tabIndex = -1;
     (next.querySelector("a,input") || next).focus({ preventScroll: true });
     next.scrollIntoView({ block: "nearest" });
   }
@@ -168,7 +169,7 @@
     j: () => move(1),
     k: () => move(-1),
     x: () => here()?.querySelector("input[type=checkbox]")?.click(),
-    r: () => document.querySelector("[data-verb=retry]")?.click(),
+    r: () => (here()?.querySelector("[data-verb=retry]") || document.querySelector("[data-verb=retry]:not(td *)"))?.click(),
     "?": () => document.getElementById("help").showModal(),
   };
   document.addEventListener("keydown", (event) => {

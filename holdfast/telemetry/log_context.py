@@ -1,8 +1,7 @@
 """Log records that name the attempt they belong to, in any logger and for any handler; and records as lines of JSON.
 
-The attempt of an async handler is in a context variable, so that tasks and threads that inherit its context have it, too; that
-of a sync handler belongs to its thread. A record gets it when it is made: no logger, handler or formatter of the program is
-touched.
+The attempt is in a context variable, so that tasks and threads that inherit the context of a handler have it, too. A record
+gets it when it is made: no logger, handler or formatter of the program is touched.
 """
 
 from __future__ import annotations
@@ -29,17 +28,8 @@ class Attempt(Protocol):
     def _about(self) -> Attributes: ...
 
 
-#: The attempt whose async handler runs here; None outside of them.
+#: The attempt whose handler runs here; None outside of them.
 attempt_of_task: ContextVar[Attempt | None] = ContextVar("holdfast_attempt", default=None)
-
-
-class _OfThread(threading.local):
-    """The attempt whose sync handler runs in this thread. Not a context variable: to set one takes five times as long."""
-
-    attempt: Attempt | None = None
-
-
-of_thread = _OfThread()
 
 #: What every record has. Everything else was added by the program.
 _USUAL = frozenset([*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "holdfast"])
@@ -63,7 +53,7 @@ class _Records:
 
     def __call__(self, *args: Any, **kwargs: Any) -> logging.LogRecord:
         record = self.make(*args, **kwargs)
-        if (attempt := attempt_of_task.get() or of_thread.attempt) is not None:
+        if (attempt := attempt_of_task.get()) is not None:
             record.holdfast = {**attempt._about(), **_span_here()}
         return record
 

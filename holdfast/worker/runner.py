@@ -14,7 +14,7 @@ from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.errors import UsageError, ValueMismatch
 from holdfast.model.item import Item
 from holdfast.runtime.process_identity import Lineage
-from holdfast.telemetry.log_context import attempt_of_task, of_thread
+from holdfast.telemetry.log_context import attempt_of_task
 from holdfast.worker import undeclared_reads as undeclared
 from holdfast.worker.batch_context import BatchContext
 from holdfast.worker.call import StageCall
@@ -35,9 +35,10 @@ class StageRunner(HandlerOutcome):
         """Run a sync handler to its end, whatever it raises or returns."""
         call.started = clock()
         points.reach("run.before", call)
+        outside = None
         try:
             subject, ctx = self._open(call)
-            of_thread.attempt = ctx
+            outside = attempt_of_task.set(ctx)
             answer = call.spec.handler(subject, ctx)
             self._end_fork(call)
             return self.answered(call, answer)
@@ -45,7 +46,8 @@ class StageRunner(HandlerOutcome):
             self._end_fork(call)
             return self.raised(call, error)
         finally:
-            of_thread.attempt = None
+            if outside is not None:
+                attempt_of_task.reset(outside)
             points.reach("run.after", call)
             call.close()
 

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,29 @@ def test_tasks_and_threads_of_an_async_handler_log_for_their_own_attempt(run: Be
     for where in ("handler", "task", "thread"):
         for key in "ab":
             assert kept.about(f"{where} {key}")["holdfast.item.key"] == key
+
+
+def test_threads_and_tasks_of_a_sync_handler_log_for_its_attempt_if_they_run_in_its_context(run: Bench, kept: Kept):
+    pipeline = Pipeline("books")
+
+    @pipeline.stage()
+    def work(item: Item, ctx: Context) -> None:
+        thread = threading.Thread(target=copy_context().run, args=(say, f"copied {item.key}"))
+        stranger = threading.Thread(target=say, args=(f"stranger {item.key}",))
+        for one in (thread, stranger):
+            one.start()
+            one.join()
+        asyncio.run(asyncio.to_thread(say, f"to_thread {item.key}"))
+        with ThreadPoolExecutor() as pool:
+            pool.submit(copy_context().run, say, f"pool {item.key}")
+
+    run(pipeline, ["a", "b"])
+    for where in ("copied", "to_thread", "pool"):
+        for key in "ab":
+            assert kept.about(f"{where} {key}")["holdfast.item.key"] == key
+    # From Python 3.14 on, a thread may inherit the context of the one that starts it.
+    inherits = getattr(sys.flags, "thread_inherit_context", 0)
+    assert [bool(kept.about(f"stranger {key}")) for key in "ab"] == [bool(inherits)] * 2
 
 
 def test_the_log_of_the_context_names_its_attempt_in_a_thread_that_inherits_nothing(run: Bench):

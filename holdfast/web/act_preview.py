@@ -61,12 +61,12 @@ def samples_of(found: Iterable[Facts]) -> list[Sample]:
     ]
 
 
-def price(app: Holdfast, found: ActionCounts, *, attempts: bool) -> str:
-    """What the answers that are meant have cost; or, of attempts made again, what those of each stage cost on average."""
+def price(app: Holdfast, found: ActionCounts, pays_for: str) -> str:
+    """What answers that are rejected have cost; or what attempts that are made again have cost on average, stage by stage."""
     least = "more than " if found.more else "about "
-    if found.forecast.cost is not None:
+    if pays_for == "answers" and found.forecast.cost is not None:
         return f"{least}{money(amount(found.forecast.cost))}, which is what these answers have cost"
-    if not attempts:
+    if pays_for != "attempts":
         return ""
     if found.more and not found:
         return "not known: choose a stage"

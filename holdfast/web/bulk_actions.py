@@ -21,7 +21,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from holdfast.answers.action import ActionRecord
 from holdfast.app import Holdfast
+from holdfast.engine.actions import ActionCounts
 from holdfast.errors import HoldfastError
 from holdfast.model.key_pattern import exactly
 from holdfast.model.log_lines import logger
@@ -29,6 +31,7 @@ from holdfast.web.bulk_verbs import VERB_OF_KIND, VERBS, Verb, preview
 from holdfast.web.filters import Query, WrongQuery, read_query
 from holdfast.web.security import require_form_token, visit
 from holdfast.web.shared_answers import Questions
+from holdfast.web.undoing import undo
 
 log = logger("holdfast.web")
 
@@ -87,32 +90,39 @@ class Acting:
         query = read_query(f"act/{verb.name}", verb.filters, fields)
         if form.get("step") == "confirm":
             return await self._confirm(request, verb, query, form)
+        return await self._ask(request, verb, query)
+
+    async def _ask(self, request: Request, verb: Verb, query: Query) -> Response:
+        """The preview, with the form that confirms it."""
         answered = await self._dashboard.questions.ask(
-            f"preview {verb.name} {query.text}", lambda app: preview(app, verb, query)
+            f"preview {query.path} {query.text}", lambda app: preview(app, verb, query)
         )
         values = {"verb": verb, "query": query, "preview": answered.value, "request_id": secrets.token_hex(16)}
         return self._dashboard.html(request, "preview.html", title=f"{verb.label}?", **values)
 
     async def _confirm(self, request: Request, verb: Verb, query: Query, form: dict[str, str]) -> Response:
-        name = form.get("request", "")
-        if not re.fullmatch(r"[0-9a-f]{32}", name):
-            raise WrongQuery("this form has no id of a preview: begin with the preview")
         if not query.given and form.get("all") != "yes":
             raise WrongQuery(f"{verb.name} would act on everything: choose a filter, or tick the box that says so")
         if verb.type_number and not _typed(form):
             raise WrongQuery(f"{verb.name} cannot be undone: type the number that the preview shows")
-        how = {"by": visit(request).access.name, "reason": form.get("reason", "")[:LONGEST_REASON]}
-        counts = await self.run(
-            lambda app: verb.act(
-                app, **how, dry_run=False, request=name, previewed=_previewed(form), **verb.which(query)
-            ),
-        )
+        counts = await self._begin(request, verb, query, form)
         if counts.action is None:
             return self._dashboard.message(
                 request, 200, "Nothing to do", "Nothing matches any more: everything has changed since the preview."
             )
-        self._go_on(counts.action)
         return RedirectResponse(f"../actions/{counts.action}", 303)
+
+    async def _begin(self, request: Request, verb: Verb, query: Query, form: dict[str, str]) -> ActionCounts:
+        """Begin what was confirmed, unless the same form has done so before; the rest is done behind the page."""
+        name = form.get("request", "")
+        if not re.fullmatch(r"[0-9a-f]{32}", name):
+            raise WrongQuery("this form has no id of a preview: begin with the preview")
+        how: dict[str, Any] = {"by": visit(request).access.name, "reason": form.get("reason", "")[:LONGEST_REASON]}
+        how |= {"dry_run": False, "request": name, "previewed": _previewed(form)}
+        counts = await self.run(lambda app: verb.act(app, **how, **verb.which(query)))
+        if counts.action is not None:
+            self._go_on(counts.action)
+        return counts
 
     # An action that exists --------------------------------------------------------------------------------------------
 
@@ -128,18 +138,21 @@ class Acting:
         elif what == "continue":
             self._go_on(number)
         elif what == "undo":
-            name = given.get("request", "")
-            if not re.fullmatch(r"[0-9a-f]{32}", name):
-                raise WrongQuery("this form has no id: reload the page of the action")
-            counts = await self.run(lambda app: app.undo_action(number, by=by, reason=reason, request=name))
-            if counts.action is None:
-                text = f"Nothing that action {number} has moved is still where it was put."
-                return self._dashboard.message(request, 200, "Nothing to undo", text)
-            self._go_on(counts.action)
-            number = counts.action
+            return await self._undo(request, found, given)
         else:
             raise HTTPException(404, "An action can be stopped, continued or undone.")
         return RedirectResponse(f"../{number}", 303)
+
+    async def _undo(self, request: Request, action: ActionRecord, given: dict[str, str]) -> Response:
+        verb = undo(action)
+        query = read_query(f"{verb.page}/undo", (), ())
+        if given.get("step") != "confirm":
+            return await self._ask(request, verb, query)
+        counts = await self._begin(request, verb, query, given)
+        if counts.action is None:
+            text = f"Nothing that action {action.id} has moved is still where it was put."
+            return self._dashboard.message(request, 200, "Nothing to undo", text)
+        return RedirectResponse(f"../{counts.action}", 303)
 
     async def run(self, work: Callable[[Holdfast], T]) -> T:
         """Run work that writes, in a thread."""

@@ -47,8 +47,8 @@ class Verb:
     act: Act
     #: The states that it means where none is chosen.
     states: tuple[State, ...]
-    #: Whether attempts can be paid for again by it.
-    may_cost: bool = False
+    #: What can be paid for again by it: `attempts`, or the `answers` that it rejects.
+    pays_for: str = ""
     #: What is counted.
     of: str = "stages of items"
     #: Whether its filters are those of items, of which the preview can show some.
@@ -79,7 +79,7 @@ VERBS: Mapping[str, Verb] = {
             "sent back to pending, with all their attempts",
             Holdfast.retry,
             (State.FAILED, State.EXHAUSTED, State.CANCELLED),
-            may_cost=True,
+            pays_for="attempts",
         ),
         Verb(
             "cancel",
@@ -94,6 +94,7 @@ VERBS: Mapping[str, Verb] = {
             "rejected, so that the next attempt calls, and pays, again",
             Holdfast.forget,
             (),
+            pays_for="answers",
             of="recorded answers of paid calls",
             is_of_items=False,
             filters=(PIPELINE, STAGE, KEY, ERROR, GROUP, OLDER_THAN, MEMO),
@@ -138,4 +139,4 @@ def preview(app: Holdfast, verb: Verb, query: Query) -> Preview:
         states: Sequence[str] = which.get("states") or verb.states
         listed = app.items(**{**query.named(*(one.name for one in WHICH_ITEMS)), "state": states}, most=SAMPLES)
         samples = [Sample(one.key, one.pipeline, one.stage, one.state or one.status, error=one.error) for one in listed]
-    return Preview(dict(found.items()), found.more, samples, price(app, found, attempts=verb.may_cost))
+    return Preview(dict(found.items()), found.more, samples, price(app, found, verb.pays_for))

@@ -155,12 +155,34 @@ def test_an_act_without_a_filter_needs_a_word(web: Web, shelf: str):
 def test_an_action_is_undone_from_its_page(web: Web, shelf: str):
     web.post("/act/cancel", web.form("/act/cancel?key=late"))
     assert states(shelf, "late")["extract"] == "cancelled"
-    form = web.form("/actions/1")
+    question = web.post("/actions/1/undo", web.form("/actions/1"))
+    assert "<strong>1</strong> stages of items (1 cancelled) will be sent back" in question.text
+    assert "late" in question.text and states(shelf, "late")["extract"] == "cancelled"
+    form = {**hidden_fields(question.text), "reason": "too early"}
     undone = web.post("/actions/1/undo", form)
     assert undone.headers["location"] == "../2"
     assert web.post("/actions/1/undo", form).headers["location"] == "../2"
     assert states(shelf, "late")["extract"] == "pending"
+    assert acts(shelf)[0] == ("retry", "ada", "too early", {"cancelled": 1})
     assert len(acts(shelf)) == 2
+    assert "there is nothing to undo" in web.post("/actions/1/undo", web.form("/actions/1")).text
+
+
+def test_an_undo_says_what_had_changed_since_its_preview(web: Web, shelf: str):
+    web.post("/act/retry", web.form("/act/retry?state=failed"))
+    form = hidden_fields(web.post("/actions/1/undo", web.form("/actions/1")).text)
+    with Holdfast(shelf, create=False) as app:
+        app.cancel(key="bad-1")
+    place = web.post("/actions/1/undo", form).headers["location"]
+    assert "previewed 2, 1 had changed meanwhile" in web.get(f"/actions/{place.split('/')[-1]}").text
+
+
+def test_what_cannot_be_undone_is_refused_with_the_reason(web: Web, shelf: str):
+    with Holdfast(shelf, create=False) as app:
+        app.delete(key="late")
+    assert "Undo" not in web.get("/actions/1").text
+    refused = web.post("/actions/1/undo", web.form("/act/retry?state=failed"))
+    assert refused.status_code == 400 and "what was deleted is gone" in refused.text
 
 
 def test_an_action_that_is_larger_than_a_chunk_is_finished_behind_the_page(

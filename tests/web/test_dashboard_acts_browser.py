@@ -40,7 +40,9 @@ def test_items_are_cancelled_brought_back_and_deleted(tab: Tab, shelf: str):
     tab.page.get_by_role("button", name="Cancel…").click()
     confirm(tab, "Cancel 1", "not now")
     tab.page.get_by_role("heading", name="Cancel 1").wait_for()
-    tab.page.get_by_role("button", name="Undo").click()
+    tab.page.get_by_role("button", name="Undo…").click()
+    confirm(tab, "Undo 1", "after all")
+    tab.page.get_by_role("heading", name="Retry 2").wait_for()
     tab.page.get_by_text("1 of 1").wait_for()
     tab.go("/item?key=bad-1")
     tab.page.get_by_role("link", name="Delete…").click()
@@ -53,7 +55,11 @@ def test_items_are_cancelled_brought_back_and_deleted(tab: Tab, shelf: str):
     tab.page.get_by_role("heading", name="Delete").wait_for()
     # A refusal is a status that the console has, too.
     assert [one for one in tab.problems if "400" not in one] == [] and tab.outside == []
-    assert [one[:2] for one in acts(shelf)] == [("cancel", "not now"), ("retry", ""), ("delete", "a duplicate")]
+    assert [one[:2] for one in acts(shelf)] == [
+        ("cancel", "not now"),
+        ("retry", "after all"),
+        ("delete", "a duplicate"),
+    ]
     with Holdfast(shelf, create=False) as app:
         left = {one.key for one in app.items()}
     assert "late" in left and "bad-1" not in left and "bad-2" in left

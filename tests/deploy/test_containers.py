@@ -53,6 +53,16 @@ def test_the_image_does_not_run_as_root_and_is_asked_for_its_health():
     assert probe == given(OURS["worker"]["command"], "--health-port")
 
 
+def test_a_worker_that_is_shown_to_run_in_the_image_is_asked_for_its_health_where_it_answers():
+    """Without the port, the container would become unhealthy after a minute."""
+    [probe] = re.findall(r"127\.0\.0\.1:(\d+)/livez'", DOCKERFILE)
+    pages = [*(ROOT / "docs").rglob("*.md"), *DEPLOY.glob("*")]
+    texts = [page.read_text(encoding="utf-8") for page in pages if page.is_file()]
+    shown = [words for text in texts for words in re.findall(r"docker run [^`\n]*\bworker\b[^`\n]*", text)]
+    assert shown
+    assert [words for words in shown if f"--health-port {probe}" not in words] == []
+
+
 def test_the_image_installs_extras_that_exist():
     [extras] = re.findall(r"\*\.whl\)\[([\w,]+)\]", DOCKERFILE)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

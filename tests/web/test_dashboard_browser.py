@@ -141,3 +141,28 @@ def test_a_narrow_screen_scrolls_tables_and_not_the_page(address: str, scheme: s
             tab.go(path)
             assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
             tab.assert_well()
+
+
+def test_on_a_narrow_screen_what_a_row_is_about_stays_in_sight(address: str, shelf: str):
+    with Holdfast(shelf, create=False) as app:
+        app.add("books", ["a-very-long-key-" * 12])
+        app.pause("books", reason="a reason that is long enough for the table to scroll on every screen " * 3, by="ada")
+    with browsing(address, viewport={"width": 360, "height": 640}) as tab:
+        for path, name in (
+            ("/items?state=failed", "Key"),
+            ("/items?state=pending", "Key"),
+            ("/audit", "Who"),
+            ("/events", "Event"),
+        ):
+            tab.go(path)
+            left, head, cell, wide = tab.page.evaluate(
+                """name => { const box = document.querySelector(".box"), at = (one) => one.getBoundingClientRect();
+                    box.scrollTo(box.scrollWidth, 0);
+                    const head = [...box.querySelectorAll("thead th")].find((one) => one.textContent === name);
+                    return [box.scrollLeft, at(head).x - at(box).x, ...["x", "width"].map((one) =>
+                        one === "x" ? at(box.querySelector("tbody th")).x - at(box).x : at(box.querySelector("tbody th")).width)]; }""",
+                name,
+            )
+            assert left > 0, path
+            assert (head, cell) == (1, 1), path
+            assert wide < 200, path

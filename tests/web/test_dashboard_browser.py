@@ -156,11 +156,11 @@ def test_on_a_narrow_screen_what_a_row_is_about_stays_in_sight(address: str, she
         ):
             tab.go(path)
             left, head, cell, wide = tab.page.evaluate(
-                """name => { const box = document.querySelector(".box"), at = (one) => one.getBoundingClientRect();
+                """name => { const box = document.querySelector(".box"), from = box.getBoundingClientRect().x;
                     box.scrollTo(box.scrollWidth, 0);
                     const head = [...box.querySelectorAll("thead th")].find((one) => one.textContent === name);
-                    return [box.scrollLeft, at(head).x - at(box).x, ...["x", "width"].map((one) =>
-                        one === "x" ? at(box.querySelector("tbody th")).x - at(box).x : at(box.querySelector("tbody th")).width)]; }""",
+                    const [above, cell] = [head, box.querySelector("tbody th")].map((one) => one.getBoundingClientRect());
+                    return [box.scrollLeft, above.x - from, cell.x - from, cell.width]; }""",
                 name,
             )
             assert left > 0, path

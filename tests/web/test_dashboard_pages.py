@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
+from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
@@ -177,6 +178,19 @@ def test_the_form_of_filters_keeps_every_value_in_force(web: Web):
         ("by", "day"),
         ("pipeline", "books"),
     ]
+
+
+def test_the_bar_of_an_action_has_no_length_where_not_everything_was_counted(
+    web: Web, shelf: str, monkeypatch: pytest.MonkeyPatch
+):
+    with Holdfast(shelf, create=False) as app:
+        app.cancel(key="late", by="ada")
+        done = app.action(app.actions()[0].id)
+    for more, bar in ((False, '<progress max="1" value="1" '), (True, "<progress aria-label")):
+        shown = replace(done, state="open", preview=replace(done.preview, more=more))
+        monkeypatch.setattr(Holdfast, "action", lambda self, number, after="", shown=shown: shown)
+        web.app.questions.forget()
+        assert bar in web.get(f"/actions/{done.id}").text
 
 
 def test_a_list_goes_on_after_its_last_entry(url: str, serve: Callable[..., Web]):

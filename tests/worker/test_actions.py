@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import Context, Item, Pipeline
-from holdfast.engine import actions, plan_and_reprocess, selection
+from holdfast.engine import actions, look_ahead, plan_and_reprocess, selection
 from holdfast.engine.forget import Forget, Restore
 from holdfast.engine.plan_and_reprocess import Accept, Reprocess
 from holdfast.engine.resolve import Resolve
@@ -29,7 +29,7 @@ ME = Who("me", "because")
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (actions, plan_and_reprocess, selection):
+    for module in (look_ahead, plan_and_reprocess, selection):
         monkeypatch.setattr(module, "CHUNK", 2)
     monkeypatch.setattr(plan_and_reprocess, "few_items", lambda *_: None)
 

@@ -115,6 +115,17 @@ def test_once_prints_one_frame_and_so_does_a_command_without_a_terminal(shelf: s
         assert "budgets:" in one and "in the way" in one
 
 
+def test_until_when_something_stands_in_the_way_is_not_cut_off(shelf: str):
+    with Holdfast(shelf, create=False) as app:
+        app.pause("books", reason="waits for the invoice of the provider and for Ada", until="90d", by="ada")
+        view = View(ask(app))
+    lines = [line.plain for line in frame(view, 80, 24, Console(width=80))]
+    assert all(len(line) <= 80 for line in lines)
+    whole = " ".join(line.strip() for line in lines)
+    assert "waits for the invoice of the provider and for Ada, since 20" in whole
+    assert re.search(r"until 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ; holdfast resume books", whole)
+
+
 def test_a_terminal_that_cannot_be_drawn_on_gets_one_frame(shelf: str, top: Open):
     terminal = top(shelf, TERM="dumb")
     assert terminal.exit_code() == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from textwrap import wrap
 
 from rich.console import Console
 from rich.text import Text
@@ -26,6 +27,8 @@ LEAST = ("cancelled", "on hold", "today", "retrying")
 FIRST_WEIGHS = 3
 #: No text of the store needs more room than this.
 LONGEST = 4000
+#: Texts are not broken into narrower lines.
+LEAST_WIDTH = 20
 
 HELP = """\
 up, k       select the row above
@@ -90,7 +93,7 @@ def frame(view: View, width: int, height: int, console: Console) -> list[Text]:
 def overview(view: View, width: int, room: int | None) -> list[Text]:
     """The page that everything begins with; all of it if the room is not limited."""
     head = _head(view)
-    sections = [_stages(view, width, is_live=room is not None), _blockers(view), _workers(view.facts, width)]
+    sections = [_stages(view, width, is_live=room is not None), _blockers(view, width), _workers(view.facts, width)]
     shown = [one for one in sections if one.lines or one.head]
     wants = [len(one.head) + len(one.lines) for one in shown]
     if room is not None:
@@ -181,17 +184,19 @@ def _spent(view: View, pipeline: PipelineStatus) -> str:
     return money(spent) if spent else ""
 
 
-def _blockers(view: View) -> Section:
-    found = [Text(f"  {_blocker(one)}", "yellow") for one in blockers(view.overview)]
+def _blockers(view: View, width: int) -> Section:
+    found = [Text(line, "yellow") for one in blockers(view.overview) for line in _blocker(one, width)]
     return Section([Text(), Text("in the way", "bold")] if found else [], found)
 
 
-def _blocker(one: Blocker) -> str:
+def _blocker(one: Blocker, width: int) -> list[str]:
+    """What stands in the way, in as many lines as it needs: until when it does comes last, and matters most."""
     when = "".join(
         f", {word} {to_the_second(at)}" for word, at in (("since", one.since), ("until", one.until)) if at is not None
     )
     do = f"; {shortened(one.do, 200)}" if one.do else ""
-    return f"{shortened(one.where, 60)}: {shortened(one.what, 300)}{when}{do}"
+    text = f"{shortened(one.where, 60)}: {shortened(one.what, 300)}{when}{do}"
+    return wrap(text, max(width, LEAST_WIDTH), initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
 
 
 def _workers(facts: Facts, width: int) -> Section:

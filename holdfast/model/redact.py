@@ -51,6 +51,11 @@ def _masked_unless_count(found: re.Match[str]) -> str:
     return found[0] if _COUNT.search(found[0]) else _masked(found)
 
 
+def _masked_option(found: re.Match[str]) -> str:
+    """The value of a command line option: only that of a token may be a number of tokens."""
+    return _masked_unless_count(found) if found[1].endswith("token") else _masked(found)
+
+
 _HARMLESS = frozenset({"", "none", "null", "nil", "undefined", "true", "false", "unset", MASK})
 _COUNT = re.compile(r"(?<=[\s=:])\d{1,7}[)\]},.;]{0,3}\Z")
 
@@ -324,7 +329,7 @@ _KINDS = (
         rf"((?<![\w-])--(?!{'|'.join(_OPEN_TOKENS)})[a-z0-9-]{{0,40}}?{_SECRET_FLAG})"
         rf"(?:({_NEXT}\")(?!-)[^\"\r\n]{{1,8192}}|({_NEXT}')(?!-)[^'\r\n]{{1,8192}}"
         rf"|({_NEXT}\\[\"'])(?!-)[^\\\r\n]{{1,8192}}|(\s{{1,3}}|=)(?!{_PROSE})[^\s\"'\\-][^\s\"']{{0,8192}})",
-        _masked_unless_count,
+        _masked_option,
     ),
     _Kind(
         ("curl",),

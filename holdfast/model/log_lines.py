@@ -15,6 +15,18 @@ def printable(text: object) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+class _OnOneLine(str):
+    """A message with its control characters escaped, for whatever writes it out; `plain` is what it was, without secrets."""
+
+    plain: str
+
+
+def plain_message(record: logging.LogRecord) -> str:
+    """The message of a record with its line feeds and other control characters, for a format that escapes them itself."""
+    plain: str = getattr(record.msg, "plain", "")
+    return plain or record.getMessage()
+
+
 class CleanRecords(logging.Filter):
     """Removes secrets and line feeds from log records. The filter of a logger does not see records of its child loggers, so it
     is added to handlers and to each of our loggers."""
@@ -25,9 +37,11 @@ class CleanRecords(logging.Filter):
         except Exception:
             said = f"{record.msg} (its arguments do not fit)"
             record.msg, record.args = said, ()
-        clean = printable(redact(said))
+        plain = redact(said)
+        clean = printable(plain)
         if clean != said:
-            record.msg, record.args = clean, ()
+            record.msg, record.args = _OnOneLine(clean), ()
+            record.msg.plain = plain
         if record.exc_info and record.exc_info[0] is not None and not record.exc_text:
             # Formatters use this text if it is set, and do not build their own.
             record.exc_text = logging.Formatter().formatException(record.exc_info)

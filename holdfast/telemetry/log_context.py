@@ -6,6 +6,7 @@ gets it when it is made: no logger, handler or formatter of the program is touch
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import threading
@@ -17,7 +18,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.model.log_lines import printable
+from holdfast.model.log_lines import plain_message
 from holdfast.model.redact import redact
 from holdfast.telemetry.attributes import Attributes
 
@@ -103,14 +104,14 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         about: Attributes = getattr(record, "holdfast", {})
-        message = record.getMessage()
+        message = plain_message(record)
         if "holdfast.item.key" in about:
-            message = message.removeprefix(printable(prefix(about)))
+            message = message.removeprefix(prefix(about))
         line: dict[str, object] = {
             "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")[:-6] + "Z",
             "level": record.levelname,
-            "logger": printable(record.name),
-            "message": printable(message),
+            "logger": _encodable(str(record.name)),
+            "message": _encodable(message),
             **about,
         }
         if record.exc_info and not record.exc_text:
@@ -122,9 +123,18 @@ class JsonLines(logging.Formatter):
         for name, value in vars(record).items():
             if name not in _USUAL:
                 line.setdefault(_text(name), value if isinstance(value, (bool, int, float)) else _text(value))
-        return msgspec.json.encode(line).decode()
+        return _on_one_line(msgspec.json.encode(line).decode())
+
+
+def _on_one_line(text: str) -> str:
+    """JSON with all that cannot be printed as escapes: there are more ends of lines than the line feed."""
+    return text if text.isprintable() else "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
 
 
 def _text(value: object) -> str:
     """Any value as text that can be encoded, without secrets."""
-    return redact(str(value)).encode("utf-8", "backslashreplace").decode()
+    return _encodable(redact(str(value)))
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()

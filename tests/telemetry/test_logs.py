@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import logging
 import os
@@ -19,6 +20,9 @@ from typing import Any
 import pytest
 
 from holdfast import BatchContext, Context, Item, Pipeline, points
+from holdfast.cli.logs import set_up
+from holdfast.model.log_lines import logger as holdfast_logger
+from holdfast.model.log_lines import printable
 from holdfast.program_file import load
 from holdfast.telemetry.log_context import JsonLines
 from tests.docs.test_guides import ROOT, blocks
@@ -239,7 +243,9 @@ def test_a_factory_that_is_built_on_ours_meanwhile_stays_and_goes_on_working(run
 
 def line_of(record: logging.LogRecord) -> dict[str, Any]:
     text = JsonLines().format(record)
-    assert "\n" not in text
+    assert text.isprintable(), (
+        "one line, for every program that splits lines, and nothing that moves a terminal's cursor"
+    )
     found: dict[str, Any] = json.loads(text)
     return found
 
@@ -256,8 +262,29 @@ def test_a_line_of_json_has_what_the_program_gave_as_extra_but_no_secret_in_it()
 def test_a_line_of_json_can_hold_any_text():
     record = logging.makeLogRecord({"msg": "a\ud800\nb", "name": "n\udc00", "exc_text": "T\n\udfff", "x": "\udc80"})
     line = line_of(record)
-    assert line["message"] == "a\\ud800\\nb"
+    assert line["message"] == "a\\ud800\nb"
     assert line["exception"] == "T\n\\udfff"
+
+
+@pytest.mark.parametrize("name", ["holdfast.stage.books.work", "mine"])
+def test_a_message_of_several_lines_is_one_line_of_json_that_gives_it_back_and_one_escaped_line_of_text(
+    name: str, monkeypatch: pytest.MonkeyPatch
+):
+    """In loggers of holdfast, which clean their records before any handler sees them, and in others."""
+    said = 'first\nsecond line\r\x1b[2J\u2028\x9b31m\U000e0001 \\n "é" 🦊'
+    logger = holdfast_logger(name) if name.startswith("holdfast") else logging.getLogger(name)
+    shown = {}
+    for form in ("json", "console"):
+        monkeypatch.setattr(sys, "stderr", io.StringIO())
+        set_up(0, form)
+        logger.warning("%s password=hunter22", said)
+        shown[form] = sys.stderr.getvalue().removesuffix("\n")
+    set_up(0)
+    assert all(text.isprintable() for text in shown.values())
+    line = json.loads(shown["json"])
+    assert line["message"] == f"{said} password=***"
+    assert "first\\nsecond line" in shown["json"]
+    assert shown["console"].endswith(f"WARNING {name}: {printable(said)} password=***")
 
 
 PROGRAM = """
@@ -316,7 +343,7 @@ def test_a_run_logs_one_event_per_line_as_json_with_the_keys_of_its_attempt(
     own, other, failed = (
         {k: v for k, v in one.items() if k not in ("timestamp", "holdfast.lease")} for one in of_attempt
     )
-    message = '100% of x"\\n{"level":"forged"}'
+    message = f"100% of {KEY}"
     assert own == {**usual, "logger": "holdfast.stage.books.work", "message": message}
     assert other == {**usual, "logger": "mine", "message": "said password=***", "pages": 3}
     trace = failed.pop("exception")

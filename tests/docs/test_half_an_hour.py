@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -57,3 +58,9 @@ def test_every_command_prints_what_the_page_shows(folder: Path) -> None:
     assert len(typed) == len(commands) > 17
     [installed] = typed[1].printed
     assert Path(installed).is_relative_to(folder / "venv"), "not what is in the wheel"
+
+
+def test_the_page_has_about_as_many_words_as_it_says() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    [said] = re.findall(r"about (\d+) words", text)
+    assert int(said) == round(len(text.split()), -2)

@@ -326,13 +326,13 @@ ALTER TABLE holdfast_outcomes ADD COLUMN previous_version TEXT;
 ALTER TABLE holdfast_outcomes ADD COLUMN previous_ended_at BIGINT;
 
 -- Results for those who ask in SQL: a row per finished stage of an item, with names and times. One that is being made again stays
--- until the new one replaces it.
+-- until the new one replaces it. A key is looked up in each pipeline: SQLite keeps the order of CROSS JOIN.
 CREATE VIEW holdfast_results AS
 SELECT p.name AS pipeline, i.key, s.name AS stage, o.state, o.attempts, o.version,
        CAST(o.cost / 1000000.0 AS NUMERIC(24, 6)) AS cost, {started_at} AS started_at, {finished_at} AS finished_at,
        o.error, i.data, o.result
-FROM holdfast_outcomes o JOIN holdfast_items i ON i.id = o.item JOIN holdfast_stages s ON s.id = o.stage
-JOIN holdfast_pipelines p ON p.id = s.pipeline;
+FROM holdfast_pipelines p CROSS JOIN holdfast_items i CROSS JOIN holdfast_outcomes o JOIN holdfast_stages s ON s.id = o.stage
+WHERE i.pipeline = p.id AND o.item = i.id;
 
 -- The pipeline whose program has the rule, whether it still has it, and until when it tells nobody again.
 ALTER TABLE holdfast_alerts ADD COLUMN pipeline TEXT;

@@ -127,6 +127,8 @@ def test_inside_starlette_it_is_mounted_under_a_prefix(shelf: str, tmp_path: Pat
     with TestClient(found["app"], base_url="http://localhost", follow_redirects=False) as client:
         assert client.get("/holdfast/").headers["location"] == "/login"
         client.headers["x-user"] = "guest"
+        for host, status in (("books.example", 200), ("evil.example", 421)):
+            assert client.get("/holdfast/", headers={"host": host}).status_code == status
         assert "read only" in client.get("/holdfast/").text
         assert retry(client).status_code == 403
         client.headers["x-user"] = "ada"

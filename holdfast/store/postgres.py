@@ -351,9 +351,10 @@ class Postgres(Forkable):
         # statements it holds no snapshot, so it keeps no old rows alive.
         key = lock_key(f"{self.dialect.schema}/run/{name}")
         timeouts = "('idle_in_transaction_session_timeout', 'transaction_timeout')"
-        [_, _, [(taken,)]] = self._together(
+        [_, _, _, [(taken,)]] = self._together(
             [
                 ("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", None),
+                (f"SELECT {_OWN_PATH}", None),
                 (f"SELECT set_config(name, '0', true) FROM pg_catalog.pg_settings WHERE name IN {timeouts}", None),
                 (f"SELECT pg_catalog.pg_try_advisory_xact_lock({key})", None),
             ]

@@ -40,10 +40,14 @@ def build(ask: Ask, dialect: PostgresDialect, index: LaterIndex) -> None:
                 raise
 
 
-_BUILDING = "SELECT 1 FROM pg_catalog.pg_stat_progress_create_index p WHERE p.index_relid = i.indexrelid"
+#: These statements run outside of a transaction, under the search path of the role. An operator of somebody else for exactly
+#: these types would be taken even from a schema behind pg_catalog.
+_IS = "OPERATOR(pg_catalog.=)"
+_BUILDING = f"SELECT 1 FROM pg_catalog.pg_stat_progress_create_index p WHERE p.index_relid {_IS} i.indexrelid"
 
 
 def _is_there(ask: Ask, dialect: PostgresDialect, index: LaterIndex, condition: str) -> bool:
     named = sql.Literal(f"{dialect.schema}.{index.name}").as_string(None)
-    text = f"SELECT 1 FROM pg_catalog.pg_index i WHERE i.indexrelid = pg_catalog.to_regclass({named}) {condition}"
+    number = f"CAST(pg_catalog.to_regclass({named}) AS pg_catalog.oid)"
+    text = f"SELECT 1 FROM pg_catalog.pg_index i WHERE i.indexrelid {_IS} {number} {condition}"
     return bool(ask(text))

@@ -27,7 +27,7 @@ books = Pipeline("books")
 
 def see(connection):
     path = connection.execute(sa.text("SHOW search_path")).scalar_one()
-    assert path.startswith("shadow"), path
+    assert "shadow" in path, path
 
 
 @books.stage()
@@ -74,6 +74,7 @@ OPERATORS = {
     "= (integer, integer)": "boolean",
     "= (bigint, integer)": "boolean",
     "= (text, text)": "boolean",
+    "= (oid, regclass)": "boolean",
     "<> (text, text)": "boolean",
     "< (bigint, bigint)": "boolean",
     "<= (bigint, bigint)": "boolean",
@@ -112,10 +113,11 @@ def _making(signature: str, result: str, shown: str) -> bytes:
     return f"CREATE FUNCTION {signature} RETURNS {result} LANGUAGE plpgsql AS $f$ {body} $f$".encode()
 
 
-@pytest.fixture
-def shadowed(cli: Any, shadow: str) -> str:
-    """The store's address, with that schema in front of PostgreSQL's own."""
-    return f"{cli.url}&options={quote(f'-csearch_path={shadow},pg_catalog,public')}"
+@pytest.fixture(params=["{0},pg_catalog,public", "pg_catalog,{0},public"], ids=["in front", "behind"])
+def shadowed(cli: Any, shadow: str, request: pytest.FixtureRequest) -> str:
+    """The store's address, with that schema in front of PostgreSQL's own, or behind it: an operator for exactly the types of
+    its operands is taken from there as well."""
+    return f"{cli.url}&options={quote(f'-csearch_path={request.param.format(shadow)}')}"
 
 
 def test_everything_works_with_a_search_path_full_of_traps(
@@ -125,7 +127,7 @@ def test_everything_works_with_a_search_path_full_of_traps(
     file = write("books.py", BOOKS)
     commands("db", "upgrade")
     commands("add", file, "a", "b", "bad", "--pipeline", "books")
-    commands("run", file, code=3)
+    commands("run", file, "--one-at-a-time", code=3)
     for command in (
         ["retry", "--state", "failed"],
         ["cancel", "--pipeline", "books"],
@@ -145,6 +147,7 @@ def test_everything_works_with_a_search_path_full_of_traps(
         ["costs"],
         ["limits"],
         ["doctor"],
+        ["db", "upgrade"],
     ):
         commands(*command)
     commands("run", file, code=3)
@@ -163,7 +166,7 @@ def test_items_are_added_in_a_transaction_of_the_callers_whose_search_path_stays
     with Holdfast(shadowed) as app, engine.connect() as connection:
         app.add("books", ["second"], connection=connection)
         path = connection.exec_driver_sql("SHOW search_path").scalar_one()
-        assert path.split(", ")[0].strip('"').split(",")[0] == shadow
+        assert shadow in path
         connection.commit()
     engine.dispose()
     assert [one["key"] for one in cli.json("items", "--pipeline", "books")] == ["first", "second"]

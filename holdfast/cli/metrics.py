@@ -31,7 +31,7 @@ TIMES_TAKEN = 20
 @click.option(
     "--host", type=options.text, default="127.0.0.1", show_default=True, help="The address or name to listen on."
 )
-@options.common(json=False)
+@options.common(json=False, log_format=True)
 def metrics(port: int | None, once: bool, host: str, store: str | None) -> None:
     """Serve what is true of the whole store, as gauges in the format of Prometheus: stages by state, how long work has been
     due, budgets, paid calls in doubt, resources, workers.

@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,15 +19,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from holdfast import BatchContext, Context, Item, Pipeline, points
+from holdfast import BatchContext, Context, Holdfast, Item, Pipeline, points
+from holdfast.cli import commands
 from holdfast.cli.logs import set_up
 from holdfast.model.log_lines import logger as holdfast_logger
 from holdfast.model.log_lines import printable
 from holdfast.program_file import load
 from holdfast.telemetry.log_context import JsonLines
 from tests.docs.test_guides import ROOT, blocks
+from tests.support import recipes
 from tests.support.bench import Bench
+from tools.reference.command_line import every_command
 
 pytestmark = pytest.mark.req("P18")
 
@@ -285,6 +290,26 @@ def test_a_message_of_several_lines_is_one_line_of_json_that_gives_it_back_and_o
     assert line["message"] == f"{said} password=***"
     assert "first\\nsecond line" in shown["json"]
     assert shown["console"].endswith(f"WARNING {name}: {printable(said)} password=***")
+
+
+def test_whatever_runs_as_a_service_can_log_as_json_and_the_guide_names_it():
+    has_it = {name for name, command in every_command() if any("--log-format" in one.opts for one in command.params)}
+    assert {words[0] for _, words in recipes.commands()} - {"db"} <= has_it
+    [said] = re.findall(r"^(`run`.*) have this option\.", (ROOT / "docs/guide/logs.md").read_text(), re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", said)) == has_it
+
+
+@pytest.mark.parametrize("form", ["console", "json"])
+def test_metrics_logs_in_the_format_that_was_asked_for(url: str, form: str, monkeypatch: pytest.MonkeyPatch):
+    with Holdfast(url):
+        pass
+    done = CliRunner().invoke(commands, ["metrics", "--once", f"--log-format={form}", "--store", url])
+    assert done.exit_code == 0, done.output
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    logging.getLogger("holdfast.store").warning("the store does not answer")
+    said = sys.stderr.getvalue()
+    set_up(0)
+    assert said.startswith('{"timestamp":' if form == "json" else "20")
 
 
 PROGRAM = """

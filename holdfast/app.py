@@ -834,10 +834,11 @@ class Holdfast:
                 return actions.begin_once(self.store, kind, who, request, previewed)
             return actions.act(self.store, kind, who, previewed)
 
-    def actions(self, *, only_open: bool = False, most: int = 100) -> ActionList:
+    def actions(self, *, only_open: bool = False, after: int | None = None, most: int = 100) -> ActionList:
         """What was done to many items at once, newest first: what was asked for, by whom and why, what it was going to do, and
-        what it has done."""
-        return ActionList.of(self._read(lambda tx: actions.actions(tx, only_open=only_open, most=most)))
+        what it has done. The next page is after the id of the last one."""
+        before = {} if after is None else {"before": after}
+        return ActionList.of(self._read(lambda tx: actions.actions(tx, only_open=only_open, most=most, **before)))
 
     def action(self, number: int, *, after: str = "", most: int = 100) -> ActionDetails:
         """One of them, with a page of what it did to which item; the next page is after its `cursor`."""

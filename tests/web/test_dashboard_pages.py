@@ -31,7 +31,7 @@ from holdfast.answers.worker import Workers
 from holdfast.web import Access, dashboard, live
 from holdfast.web.filters import read_query
 from holdfast.web.json_and_csv import as_csv, readable
-from holdfast.web.pages import alerts, pages, workers
+from holdfast.web.pages import actions, alerts, pages, workers
 from holdfast.web.rendering import shown
 from tests.support.together import at_once
 from tests.web.conftest import HOSTILE, Web, books
@@ -191,6 +191,25 @@ def test_the_bar_of_an_action_has_no_length_where_not_everything_was_counted(
         monkeypatch.setattr(Holdfast, "action", lambda self, number, after="", shown=shown: shown)
         web.app.questions.forget()
         assert bar in web.get(f"/actions/{done.id}").text
+
+
+def test_the_list_of_actions_goes_on_and_an_action_leads_to_its_items(
+    web: Web, shelf: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(actions, "PAGE_SIZE", 2)
+    with Holdfast(shelf, create=False) as app:
+        app.add("books", ["later", "latest"])
+        for key in ("late", "later", "latest"):
+            app.cancel(key=key, by="ada")
+        every = [one.id for one in app.actions()]
+        assert len(every) == 3
+        assert [one.id for one in app.actions(after=every[0], most=1)] == every[1:2]
+    assert [one["id"] for one in web.get("/actions.json").json()] == every[:2]
+    assert f'href="./actions?after={every[1]}" rel="next"' in web.get("/actions").text
+    rest = web.get(f"/actions?after={every[1]}").text
+    assert f">cancel {every[2]}</a>" in rest and 'rel="next"' not in rest and "First" in rest
+    page = web.get(f"/actions/{every[2]}").text
+    assert 'href="../item?pipeline=books&amp;key=late"' in page
 
 
 def test_a_list_goes_on_after_its_last_entry(url: str, serve: Callable[..., Web]):

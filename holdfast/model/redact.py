@@ -57,7 +57,7 @@ def _masked_option(found: re.Match[str]) -> str:
 
 
 _HARMLESS = frozenset({"", "none", "null", "nil", "undefined", "true", "false", "unset", MASK})
-_COUNT = re.compile(r"(?<=[\s=:])\d{1,7}[)\]},.;]{0,3}\Z")
+_COUNT = re.compile(r"(?<=[\s=:])[\[{(]{0,2}\d{1,7}[)\]},.;]{0,3}\Z")
 
 
 def _is_harmless(secret: str) -> bool:
@@ -231,17 +231,44 @@ def _masked_basic(found: re.Match[str]) -> str:
 
 
 def _masked_within(text: str) -> str:
-    """A text without the lists, objects and calls that stand under the name of a secret. One without a quote in it is
-    part of a sentence: `token: [see below]`."""
-    shown, at, end = [], 0, 0
-    for found in _WITHIN.pattern.finditer(text):
-        # Nested ones were handled with the outer one.
-        if found.start() >= end:
-            end = _closing(text, found.end())
-            if any(mark in text[found.end() : end] for mark in "\"'"):
-                shown += [text[at : found.end()], MASK]
-                at = end
-    return "".join(shown) + text[at:] if shown else text
+    """A text without the lists, objects and calls that stand under the name of a secret."""
+    for names, is_secret in ((_WITHIN, _is_no_sentence), (_PERHAPS_WITHIN, _looks_like_a_secret)):
+        shown, at, end = [], 0, 0
+        for found in names.pattern.finditer(text):
+            # Nested ones were handled with the outer one.
+            if found.start() >= end:
+                end = _closing(text, found.end())
+                inside = text[found.end() : end]
+                if not _is_harmless(inside) and is_secret(found, inside):
+                    shown += [text[at : found.end()], MASK]
+                    at = end
+        text = "".join(shown) + text[at:] if shown else text
+    return text
+
+
+def _is_no_sentence(found: re.Match[str], inside: str) -> bool:
+    """What stands in brackets after a name that always means a secret, unless it is a remark: `password: (see below)`."""
+    return found[1] != ":" or _has_quote(inside) or _BEGINS_SENTENCE.match(inside) is None
+
+
+def _looks_like_a_secret(found: re.Match[str], inside: str) -> bool:
+    """The same after a name that is an ordinary word as well. Without a quote it is part of a sentence, `token: [see below]`,
+    or counts, unless it is plainly the value of a setting, or there is a value in it that looks like a secret."""
+    if _has_quote(inside) or (found[0].endswith("=") and inside[0] in "[{(" and _LETTERS.search(inside)):
+        return True
+    return any(any(map(str.isdigit, value)) and any(map(str.isalpha, value)) for value in _VALUE.findall(inside))
+
+
+def _has_quote(text: str) -> bool:
+    return '"' in text or "'" in text
+
+
+def _masked_lines(found: re.Match[str]) -> str:
+    """A list of YAML under the name of a secret. One of sentences, or of ordinary words only, is part of a text."""
+    form = _NO_WORD if _SURE_LIST.match(found[1]) else _SECRET_LINE
+    items = (line.strip().removeprefix("-").strip() for line in found[3].splitlines())
+    is_secret = any(form.fullmatch(item) and not _is_harmless(item) for item in items)
+    return f"{found[1]}{found[2]}{MASK}" if is_secret else found[0]
 
 
 def _closing(text: str, begin: int) -> int:
@@ -288,6 +315,8 @@ _SHAPES = (
 _SECRET_FLAG = r"(?:pass(?:word|wd|phrase)?|pwd?|token|secret|otp|(?:api|access|secret|private)-?key)"
 #: Between an option and its value: in a command line, or in a list of arguments.
 _NEXT = rf"(?:\s{{1,3}}|=|{_QUOTE},\s{{0,3}})"
+#: What begins an element of a list in YAML.
+_DASH = r"[ \t]{0,60}-[ \t]{1,8}"
 #: Words that go on with a sentence about an option.
 _PROSE = r"(?:is|was|are|and|or|has|must|may|can(?:not)?|needs?|requires?|expects?|takes?|to|in|for|not|with|from|if)\b"
 
@@ -303,9 +332,16 @@ _KINDS = (
     _Kind(("/webhooks/",), r"(/api/(?:v\d{1,3}/)?webhooks/\d{1,30}/)[\w%-]+"),
     _Kind(("webhook.office.com/",), r"(webhook\.office\.com/webhookb2/)[\w@/%-]+"),
     _Kind(("bot",), r"([bB]ot)\d{5,20}:[\w-]{20,}"),
+    _Kind(
+        ("passwords", "passphrases", "keys", "secrets", "tokens", "credentials"),
+        rf"((?i:passwords|passphrases|(?:{'|'.join(_KEYS)})[_-]?keys|(?<![a-z])(?:secrets|tokens|credentials)){_QUOTE}?:)"
+        rf"([ \t]{{0,8}}\r?\n{_DASH})([^\r\n]{{1,8192}}(?:\r?\n{_DASH}[^\r\n]{{1,8192}})*)",
+        _masked_lines,
+    ),
     _Kind(("passw",), _pairs("passw", rf"((?i:or)?[dD]){_SURELY}")),
     _Kind(("passphrase",), _pairs("passphrase", _SURELY)),
     _Kind(("pass",), _pairs("pass", rf"(?<![A-Za-z]....){_PERHAPS}")),
+    _Kind(("_pass",), r"(_PASS\s?:\s{1,3})(?=[^\s\"'\\]{0,40}[A-Za-z])(?=[^\s\"'\\]{0,40}\d)[^\s\"'\\]{4,8192}"),
     _Kind(("pwd",), _pairs("pwd", rf"(?<![A-Za-z]...)(?!\W{{1,4}}/){_SURELY}")),
     _Kind(("pw",), _pairs("pw", rf"(?<![A-Za-z]..){_PERHAPS}")),
     _Kind(("otp",), _pairs("otp", rf"(?<![A-Za-z]...){_SURELY}")),
@@ -382,12 +418,28 @@ _KINDS = (
 )
 
 _BRACKETS = re.compile(r"[\[\](){}]|\\.|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'", re.DOTALL)
-_WITHIN = _Kind(
-    ("passw", "passphrase", "secret", "token", "credential", "key", "auth"),
-    rf"(?i:passw(?:or)?ds?|passphrases?|secrets?|tokens?|credentials?|auth|(?:{'|'.join(_KEYS)})[_-]?keys?)"
-    rf"{_QUOTE}?\]?\s{{0,3}}(?:=>?|:)\s{{0,3}}(?=[\[{{(]|[A-Za-z_][\w.]{{0,60}}\()",
+#: What is written in brackets, if it is long enough for a secret and no name of a value.
+_VALUE = re.compile(r"[\w.+/~-]{8,}+(?!\s{0,3}[:=])")
+_LETTERS = re.compile(r"[A-Za-z]")
+_BEGINS_SENTENCE = re.compile(_WORD)
+#: Elements of a list in YAML: after a name that always means a secret, and after an ordinary word.
+_NO_WORD = re.compile(r"\".*\"|'.*'|(?![A-Za-z'-]+[.,;:!?)]*\Z)\S+")
+_SECRET_LINE = re.compile(rf"\".*\"|'.*'|{_LOOKS_SECRET}")
+_SURE_LIST = re.compile(r"(?i)pass|.*key")
+_OPENS = rf"{_QUOTE}?\]?\s{{0,3}}(=>?|:)\s{{0,3}}(?=[\[{{(]|[A-Za-z_][\w.]{{0,60}}\()"
+_SURE_NAMES = (
+    rf"passw(?:or)?ds?|passphrases?|(?<![a-z])(?:pwd|otp)s?|(?:{'|'.join(_KEYS)})[_-]?keys?|client[_-]?secrets?"
+    rf"|(?:{'|'.join(_TOKENS[:-1])}|(?<![a-z])id)[_-]?token"
 )
-_HINTS = {hint for kind in (*_KINDS, _WITHIN) for hint in kind.hints}
+_WITHIN = _Kind(
+    ("passw", "passphrase", "pwd", "otp", "secret", "token", "key"),
+    rf"(?i:{_SURE_NAMES}){_OPENS}",
+)
+_PERHAPS_WITHIN = _Kind(
+    ("pass", "pw", "secret", "token", "credential", "auth"),
+    rf"(?i:secrets?|token{_not_after(_OPEN_TOKENS, 'token')}s?|credentials?|auth|(?<![a-z])(?:pass|pw)){_OPENS}",
+)
+_HINTS = {hint for kind in (*_KINDS, _WITHIN, _PERHAPS_WITHIN) for hint in kind.hints}
 #: The fewest hints without which there is nothing to be found: of two of which one is part of the other, the shorter.
 _ANYTHING = _Kind(tuple(hint for hint in sorted(_HINTS) if not any(one in hint for one in _HINTS - {hint})), "")
 
@@ -510,7 +562,9 @@ def _masked_once(text: str) -> str:
     if not _ANYTHING.may_be_in(small):
         return text
     # First, since masking single values would take the beginning of a list for one, and leave the rest.
-    if ("[" in small or "{" in small or "(" in small) and _WITHIN.may_be_in(small):
+    if ("[" in small or "{" in small or "(" in small) and (
+        _WITHIN.may_be_in(small) or _PERHAPS_WITHIN.may_be_in(small)
+    ):
         text = _masked_within(text)
     for kind in _KINDS:
         if kind.may_be_in(small):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import textwrap
 
 import click
+import httpx
 import sqlalchemy as sa
 
 from examples.newsroom import demo as show
@@ -58,5 +59,5 @@ for command in (fakes.serve, fakes.site, fakes.alerts, fakes.old):
 if __name__ == "__main__":
     try:
         main(prog_name="python -m examples.newsroom")
-    except (OSError, ValueError, sa.exc.DBAPIError) as error:
+    except (OSError, ValueError, httpx.HTTPError, sa.exc.DBAPIError) as error:
         raise SystemExit(f"{error}") from None

@@ -27,21 +27,18 @@ class Analysis:
     summary: str
 
 
-def fetch(item: Item[Found], ctx: Context) -> web.Page:
+def fetch(item: Item[Found], ctx: Context) -> str:
     """The page of an address, or the file of the desk."""
     path = item.data.path
-    if path is None:
-        return web.get(item.data.url or item.key)
     try:
-        return web.Page(path.read_text(encoding="utf-8", errors="replace"))
+        return path.read_text(encoding="utf-8", errors="replace") if path else web.get(item.data.url or item.key)
     except FileNotFoundError:
         raise Permanent(f"{path} is no longer there; put it back, and send it on with: holdfast retry") from None
 
 
 def extract(item: Item, ctx: Context) -> Article | Skip:
     """Title, section, date and paragraphs. What changes with every visit is left behind here."""
-    page: web.Page = ctx.result("fetch")
-    return read_article(page.html) or Skip("there is no article on the page")
+    return read_article(ctx.result("fetch")) or Skip("there is no article on the page")
 
 
 def analyse(item: Item, ctx: Context) -> Analysis | Skip:
@@ -49,9 +46,8 @@ def analyse(item: Item, ctx: Context) -> Analysis | Skip:
     article: Article | None = ctx.result("extract")
     if article is None:
         return Skip("nothing to analyse")
-    text, key = "\n".join(article.paragraphs), ctx.idempotency_key("analyst")
-    paid = ctx.options(parse=Analysis)
-    found: Analysis = paid.call("analyst", web.ask, article.title, text, key, model="analyst")
+    paid, key = ctx.options(parse=Analysis), ctx.idempotency_key("analyst")
+    found: Analysis = paid.call("analyst", web.ask, article, key, model="analyst")
     return found
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
-import urllib.error
-import urllib.request
-from dataclasses import dataclass
-from http.client import HTTPException
 from typing import Any
 
-from holdfast import Permanent
+import httpx
 
-TIMEOUT_SECONDS = 15.0
+from examples.newsroom.reading import Article
+from holdfast import Permanent
+from holdfast.providers import prepare
+
 #: No proxy: what is asked here is on this machine, or a site that was named.
-_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+client = prepare(httpx.Client(timeout=15, follow_redirects=True, trust_env=False))
 
 
 def site() -> str:
@@ -25,32 +23,15 @@ def analyst() -> str:
     return os.environ.get("NEWSROOM_ANALYST", f"{site()}/analyst").rstrip("/")
 
 
-def open_url(url: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> Any:
-    return _opener.open(urllib.request.Request(url, body, headers or {}), timeout=TIMEOUT_SECONDS)
+def get(url: str) -> str:
+    reply = client.get(url)
+    if reply.status_code in (404, 410):
+        raise Permanent(f"{url}: the site answers {reply.status_code}, the page is gone")
+    return reply.raise_for_status().text
 
 
-@dataclass
-class Page:
-    html: str
-
-
-def get(url: str) -> Page:
-    try:
-        with open_url(url, headers={"Accept": "text/html"}) as reply:
-            charset = reply.headers.get_content_charset("utf-8")
-            return Page(reply.read().decode(charset, "replace"))
-    except urllib.error.HTTPError as error:
-        if error.code in (404, 410):
-            raise Permanent(f"{url}: the site answers {error.code}, the page is gone") from None
-        raise
-    except HTTPException as error:
-        # A server that hangs up in the middle of an answer.
-        raise ConnectionError(f"{url}: {type(error).__name__}: {error}") from None
-
-
-def ask(title: str, text: str, idempotency: str, *, model: str) -> Any:
-    """Have the analyst look at a text. This costs money."""
-    headers = {"Content-Type": "application/json", "Idempotency-Key": idempotency}
-    body = json.dumps({"model": model, "title": title, "text": text}).encode()
-    with open_url(f"{analyst()}/analyse", body, headers) as reply:
-        return json.load(reply)
+def ask(article: Article, idempotency: str, *, model: str) -> Any:
+    """Have the analyst look at an article. This costs money."""
+    asked = {"model": model, "title": article.title, "text": "\n".join(article.paragraphs)}
+    reply = client.post(f"{analyst()}/analyse", json=asked, headers={"Idempotency-Key": idempotency})
+    return reply.raise_for_status().json()

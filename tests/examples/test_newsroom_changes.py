@@ -106,13 +106,13 @@ def test_a_new_version_of_the_paid_stage_costs_what_the_plan_said_and_a_budget_s
 @pytest.mark.req("J13", "J7")
 def test_a_page_that_looks_different_at_every_visit_and_says_the_same_is_not_analysed_again(scene: Scene):
     keys = sound(scene)[:4]
-    pages = {key: scene.stage(key, "fetch").result["html"] for key in keys}
+    pages = {key: scene.stage(key, "fetch").result for key in keys}
     analysed, calls = finished(scene, "analyse"), scene.calls()
     for key in keys:
         scene.holdfast("retry", "--stage", "fetch", "--state", "done", "--key", key)
     scene.run(code=3)
     for key in keys:
-        assert scene.stage(key, "fetch").result["html"] != pages[key]
+        assert scene.stage(key, "fetch").result != pages[key]
     assert finished(scene, "analyse") == analysed and scene.calls() == calls
 
 
@@ -183,7 +183,7 @@ def test_what_is_mended_is_sent_back_by_stage_state_key_error_or_age_and_the_res
         ([], 2),
         (["--stage", "fetch"], 2),
         (["--stage", "index"], 0),
-        (["--error", "HTTP Error 500"], 1),
+        (["--error", "500 Internal"], 1),
         (["--error", "gone"], 1),
         (["--key", "*/markets/*"], 1),
         (["--older-than", "1h"], 0),
@@ -193,9 +193,7 @@ def test_what_is_mended_is_sent_back_by_stage_state_key_error_or_age_and_the_res
     asked = len(scene.server.asked)
     # The other one stays as it is, in this test and in all others.
     scene.server.broken.clear()
-    scene.holdfast(
-        "retry", "--stage", "fetch", "--state", "exhausted", "--error", "HTTP Error 500", "--reason", "mended"
-    )
+    scene.holdfast("retry", "--stage", "fetch", "--state", "exhausted", "--error", "500 Internal", "--reason", "mended")
     assert (scene.stage(broken, "fetch").state, scene.stage(broken, "fetch").attempts) == ("pending", 0)
     scene.run(code=3)
     assert scene.app.show(broken).status == "done" and broken in scene.articles()

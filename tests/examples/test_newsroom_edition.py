@@ -121,7 +121,7 @@ def test_a_page_that_never_works_is_exhausted_after_its_last_attempt_and_left_al
     key, path = edition.key(BROKEN), edition.scene.server.site.articles[BROKEN].path
     stage = edition.scene.stage(key, "fetch")
     assert (stage.state, stage.attempts) == ("exhausted", MAX_ATTEMPTS)
-    assert "HTTP Error 500" in stage.error
+    assert "500 Internal" in stage.error
     answers = [one for one in edition.scene.server.asked if one.path == path and one.status == 500]
     assert MAX_ATTEMPTS - edition.lost("fetch")[key] <= len(answers) <= MAX_ATTEMPTS
     # The run that came afterwards has asked for no page at all.
@@ -242,6 +242,14 @@ def test_costs_by_item_stage_and_day_are_what_the_analyst_has_charged_to_the_las
     assert sum(one.costs for one in by_stage.sums) == sum(by_item.values())
     assert sum(one.payments for one in by_stage.sums) == len(by_item)
     assert {one.resource for one in scene.app.costs(["resource"]).sums} == {"analyst"}
+
+
+@pytest.mark.req("P11")
+def test_the_headers_of_the_analyst_are_heard(edition: Edition):
+    """Else a worker would say so, once."""
+    said = edition.scene.said.read_text()
+    assert "WARNING" in said
+    assert "not heard" not in said
 
 
 # Discovery ------------------------------------------------------------------------------------------------------------

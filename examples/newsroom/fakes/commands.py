@@ -6,7 +6,6 @@ import json
 import signal
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 import click
@@ -70,16 +69,15 @@ def old(file: Path, pages: int) -> None:
 
 def ask_control(changes: dict[str, Any] | None = None) -> dict[str, Any]:
     """Change the fake site (`{"day": 2, "pages.down": True}`); return how it stands."""
-    try:
-        with web.open_url(f"{web.site()}/control", json.dumps(changes).encode() if changes else None) as reply:
-            told: dict[str, Any] = json.load(reply)
-    except HTTPError as error:
-        raise ValueError(json.load(error)["error"]) from None
+    where = f"{web.site()}/control"
+    reply = web.client.post(where, json=changes) if changes else web.client.get(where)
+    if reply.is_client_error:
+        raise ValueError(reply.json()["error"])
+    told: dict[str, Any] = reply.raise_for_status().json()
     return told
 
 
 def ask_alerts() -> list[dict[str, Any]]:
     """What the fake server was told by holdfast."""
-    with web.open_url(f"{web.site()}/alerts") as reply:
-        told: list[dict[str, Any]] = json.load(reply)
+    told: list[dict[str, Any]] = web.client.get(f"{web.site()}/alerts").raise_for_status().json()
     return told

@@ -95,7 +95,7 @@ def _results(article: FakeArticle, day: int) -> tuple[dict[str, Any], float]:
     assert read is not None
     text = "\n".join(read.paragraphs)
     made = {
-        "fetch": {"html": html, "etag": None},
+        "fetch": html,
         "extract": asdict(read),
         "analyse": fake_analyst.analyse(read.title, text),
         "index": {"words": 0},

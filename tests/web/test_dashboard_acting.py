@@ -107,6 +107,16 @@ def test_a_preview_that_has_not_counted_everything_is_not_compared_with_what_was
     assert web.get("/actions/1.json").json()["preview"]["previewed"] is None
 
 
+def test_an_action_that_has_done_more_than_was_counted_says_how_much(
+    web: Web, shelf: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(actions, "PREVIEWED", 2)
+    monkeypatch.setattr(selection, "CHUNK", 1)
+    with Holdfast(shelf, create=False) as app:
+        app.retry(states=["done"], stage="extract")
+    assert "8 of 8 (" in web.get("/actions/1").text
+
+
 def test_the_same_form_sent_twice_acts_once(web: Web, shelf: str):
     form = web.form("/act/cancel?key=late")
     first = web.post("/act/cancel", form)

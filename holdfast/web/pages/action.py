@@ -20,11 +20,14 @@ def ask(app: Holdfast, query: Query) -> ActionDetails:
 
 
 def view(answer: ActionDetails, query: Query) -> Mapping[str, Any]:
+    done, is_done = sum(answer.counts.values()), answer.state == "done"
     return {
         "next_page": query.link(after=answer.cursor) if answer.cursor else None,
         "first_page": query.link() if query.given.get("after") else None,
-        "done": sum(answer.counts.values()),
-        "meant": sum(answer.preview.counts.values()),
+        "done": done,
+        # What was not counted when it began, and children of what is deleted, are known once they are done.
+        "meant": done if is_done and answer.preview.more else max(done, sum(answer.preview.counts.values())),
+        "or_more": answer.preview.more and not is_done,
         "can_undo": answer.state != "open" and answer.kind in CAN_UNDO and answer.undoes is None,
         "verb_needed": VERB_OF_KIND.get(answer.kind, answer.kind),
     }

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from holdfast import Holdfast
+from holdfast.engine import actions, selection
+from holdfast.engine.retry_and_cancel import CancelStages
+from holdfast.engine.selection import Who
+from holdfast.model.item_filter import Which
+from holdfast.model.states import State
+from holdfast.store import open_store
 from tests.web.browser import Tab, browsing, chromium, served
+from tests.web.conftest import books
 from tests.web.test_dashboard_item import KEY, Shop, quoted, shop
 from tests.web.test_dashboard_operations import busy
 
@@ -63,6 +70,44 @@ def test_items_are_cancelled_brought_back_and_deleted(tab: Tab, shelf: str):
     with Holdfast(shelf, create=False) as app:
         left = {one.key for one in app.items()}
     assert "late" in left and "bad-1" not in left and "bad-2" in left
+
+
+@pytest.fixture
+def left_open(shelf: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Begins to cancel what is pending, and leaves after the first two: as a process that was killed."""
+    monkeypatch.setattr(selection, "CHUNK", 2)
+    books(shelf).add([f"more-{n}" for n in range(6)])
+
+    def begin() -> int:
+        which = Which("books", states=frozenset({State.PENDING}))
+        store = open_store(shelf)
+        begun = store.write(lambda tx: actions.begin(tx, CancelStages(which), Who("ada", "by hand")))
+        store.close()
+        assert begun is not None and begun.is_open
+        return begun.id
+
+    return begin
+
+
+def test_an_open_action_is_stopped_and_another_one_is_continued(tab: Tab, shelf: str, left_open: Callable[[], int]):
+    page = tab.page
+    stopped = left_open()
+    tab.go(f"/actions/{stopped}")
+    assert page.get_by_role("progressbar").is_visible()
+    page.get_by_role("button", name="Stop").click()
+    page.locator(".facts .state", has_text="stopped").wait_for()
+    page.get_by_role("button", name="Undo…").wait_for()
+    assert page.get_by_role("button", name="Continue").count() == 0
+    continued = left_open()
+    tab.go(f"/actions/{continued}")
+    page.get_by_role("button", name="Continue").click()
+    page.get_by_text("5 of 5").wait_for()
+    page.locator(".facts .state", has_text="done").wait_for()
+    assert page.get_by_role("button", name="Stop").count() == 0
+    tab.go("/audit?verb=stop")
+    assert page.get_by_role("link", name="stop", exact=True).count() == 1
+    tab.assert_well()
+    assert acts(shelf) == [("cancel", "by hand", {"pending": 2}), ("cancel", "by hand", {"pending": 5})]
 
 
 def test_an_answer_is_forgotten_and_a_call_in_doubt_is_settled(shop: Shop, tmp_path: Path):

@@ -6,13 +6,17 @@ import json
 import os
 import signal
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.support.mother import Piped
 from tests.support.processes import Crew, wait_for
+from tests.web.conftest import hidden_fields
 
 pytestmark = pytest.mark.req("J7")
 
@@ -79,3 +83,90 @@ def test_an_interrupted_command_says_that_its_action_stays_open_and_how_to_go_on
     assert f"holdfast actions {left.id} --continue" in said
     assert f"holdfast actions {left.id} --stop" in said
     assert cancelled.app.continue_action(left.id) == {"cancelled": ITEMS}
+
+
+# By the dashboard --------------------------------------------------------------------------------------------------------
+
+
+class Served:
+    """A dashboard as a process of its own, and a browser of it."""
+
+    def __init__(self, process: Piped, stack: ExitStack) -> None:
+        self.process = process
+        stack.callback(process.close)
+        stack.callback(process.kill)
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        assert address.startswith("http://"), address
+        self.browser = stack.enter_context(
+            httpx.Client(base_url=address, headers={"origin": address.rstrip("/")}, timeout=60)
+        )
+
+    def form(self) -> dict[str, str]:
+        """The confirmation of a retry of all that is cancelled."""
+        page = self.browser.get("/act/retry?state=cancelled")
+        assert f"<strong>{ITEMS}</strong> stages of items" in page.text, page.text
+        return {**hidden_fields(page.text), "reason": "from the dashboard"}
+
+    def token(self) -> dict[str, str]:
+        return {"form_token": hidden_fields(self.browser.get("/act/delete").text)["form_token"]}
+
+    def confirm(self, form: dict[str, str]) -> str | None:
+        """Where it leads to; None if the server died before it answered."""
+        try:
+            answer = self.browser.post("/act/retry", data=form)
+        except httpx.TransportError:
+            return None
+        assert answer.status_code == 303, answer.text
+        return answer.headers["location"]
+
+
+@pytest.fixture
+def serve(cancelled: Crew, tmp_path: Path) -> Iterator[Callable[..., Served]]:
+    """Starts dashboards that do actions in small chunks, and perhaps die at a point."""
+    with ExitStack() as stack:
+        args = ("ui", "--store", cancelled.url, "--port", "0", "--no-token")
+        yield lambda **order: Served(command(cancelled, tmp_path, *args, **order), stack)
+
+
+@pytest.mark.fault(1)
+@pytest.mark.req("P17")
+@pytest.mark.parametrize("at", ["store.reopen:3", "store.save_action:2", "store.save_action:4"])
+def test_a_worker_finishes_what_a_killed_dashboard_has_begun_and_each_item_is_acted_on_once(
+    cancelled: Crew, serve: Callable[..., Served], at: str
+):
+    killed = serve(at=at)
+    killed.confirm(killed.form())
+    assert killed.process.wait(60) == -signal.SIGKILL
+    [left] = cancelled.app.actions(only_open=True)
+    assert 0 < sum(sent_back(cancelled).values()) == sum(left.counts.values()) < ITEMS
+
+    cancelled.start(lease=1.0)
+    wait_for(lambda: not cancelled.app.actions(only_open=True))
+    cancelled.wait_until_done()
+    cancelled.stop()
+    assert sent_back(cancelled) == {f"book-{n:02}": 1 for n in range(ITEMS)}
+    done = cancelled.app.action(left.id)
+    assert (done.counts, done.changed, done.reason) == ({"cancelled": ITEMS}, 0, "from the dashboard")
+    assert set(cancelled.states().values()) == {"done"}
+    cancelled.judge()
+
+
+@pytest.mark.fault(1)
+@pytest.mark.req("P17")
+@pytest.mark.parametrize("at", ["store.save_action:1", "store.save_action:3"])
+def test_a_form_that_is_sent_again_after_its_server_was_killed_acts_once(
+    cancelled: Crew, serve: Callable[..., Served], at: str
+):
+    """Whether the action was begun, which whoever sent the form cannot know, or was not."""
+    killed = serve(at=at)
+    form = killed.form()
+    killed.confirm(form)
+    assert killed.process.wait(60) == -signal.SIGKILL
+    again = serve()
+    assert again.confirm({**form, **again.token()}) is not None
+    wait_for(lambda: not cancelled.app.actions(only_open=True))
+    [done] = [one for one in cancelled.app.actions() if one.kind == "retry"]
+    assert done.counts == {"cancelled": ITEMS}
+    assert sent_back(cancelled) == {f"book-{n:02}": 1 for n in range(ITEMS)}
+    assert cancelled.app.check() == []

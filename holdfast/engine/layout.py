@@ -23,15 +23,17 @@ T = TypeVar("T")
 
 def layout(tx: Transaction) -> Layout:
     """The pipelines as this transaction sees them."""
-    known: Layout | None = tx.store.cache.get("layout")
-    if known is None or tx.generation == -1 or known.generation != tx.generation:
+    known: Layout | None = (tx.store.cache if tx.snapshot is None else tx.snapshot).get("layout")
+    if known is None or (tx.snapshot is None and (tx.generation == -1 or known.generation != tx.generation)):
         known = Layout.of(
             tx.generation,
             [_stage_row(row) for row in tx.run("read_stages")],
             [_resource_row(row) for row in tx.run("read_resources")],
             [_pipeline_row(row) for row in tx.run("read_pipeline_states")],
         )
-        if tx.generation != -1:
+        if tx.snapshot is not None:
+            tx.snapshot["layout"] = known
+        elif tx.generation != -1:
             tx.store.cache["layout"] = known
     return known
 

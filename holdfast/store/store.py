@@ -87,7 +87,7 @@ class Store(StoreConnection):
 
     def read(self, work: Callable[[Transaction], T], *, patience_seconds: float = PATIENCE_SECONDS) -> T:
         """Run the work on one consistent snapshot of the database."""
-        return self._view(lambda driver, begun: work(Transaction(self, begun, 0)), patience_seconds)
+        return self._view(lambda driver, begun: work(Transaction(self, begun, 0, is_snapshot=True)), patience_seconds)
 
     def _view(self, ask: Callable[[Driver, Begun], T], patience_seconds: float = 0.0) -> T:
         def once() -> T:

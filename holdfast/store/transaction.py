@@ -27,11 +27,13 @@ _ANYWHERE = 0
 class Transaction:
     """One transaction: statements by name, the time, and the counts and events written at its end."""
 
-    def __init__(self, store: StoreConnection, begun: Begun, slot: int) -> None:
+    def __init__(self, store: StoreConnection, begun: Begun, slot: int, *, is_snapshot: bool = False) -> None:
         self.now = begun.now
         self.steady = begun.steady
         self.elapsed = begun.elapsed
         self.generation = begun.generation
+        #: For the engine, in a read of one snapshot: what it has read in it, which no commit can change. None elsewhere.
+        self.snapshot: dict[str, Any] | None = {} if is_snapshot else None
         self.slot = slot
         self.store = store
         self._driver = store.driver

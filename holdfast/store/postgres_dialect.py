@@ -49,8 +49,6 @@ class PostgresDialect(Dialect):
             "glob": "LIKE",
             "position": "strpos",
             "date_of_call": "to_char(DATE '1970-01-01' + CAST(c.day AS INTEGER), 'YYYY-MM-DD')",
-            "started_at": "TIMESTAMPTZ 'epoch' + o.started_at * INTERVAL '1 microsecond'",
-            "finished_at": "TIMESTAMPTZ 'epoch' + o.ended_at * INTERVAL '1 microsecond'",
             "on_sqlite": "--",
             "on_postgres": "",
             "later": "--",
@@ -105,6 +103,9 @@ class PostgresDialect(Dialect):
     def by(self, index: str) -> str:
         # Settings of the planner do this here, for whole transactions.
         return ""
+
+    def instant(self, microseconds: str) -> str:
+        return f"TIMESTAMPTZ 'epoch' + {microseconds} * INTERVAL '1 microsecond'"
 
     def literal(self, text: str) -> str:
         return text.replace("%", "%%")

@@ -14,12 +14,6 @@ from holdfast.store.statements import Dialect
 _to_json = msgspec.json.Encoder().encode
 
 
-def _instant(column: str) -> str:
-    """Microseconds since 1970 as ISO 8601 in UTC."""
-    seconds = f"strftime('%Y-%m-%dT%H:%M:%S', {column} / 1000000, 'unixepoch')"
-    return f"{seconds} || printf('.%06dZ', {column} % 1000000)"
-
-
 class SQLiteDialect(Dialect):
     name = "sqlite"
     words: Mapping[str, str] = MappingProxyType(
@@ -34,8 +28,6 @@ class SQLiteDialect(Dialect):
             "glob": "GLOB",
             "position": "instr",
             "date_of_call": "date(c.day * 86400, 'unixepoch')",
-            "started_at": _instant("o.started_at"),
-            "finished_at": _instant("o.ended_at"),
             "on_sqlite": "",
             "on_postgres": "--",
             "later": "--",
@@ -80,6 +72,10 @@ class SQLiteDialect(Dialect):
 
     def by(self, index: str) -> str:
         return f"INDEXED BY {index}"
+
+    def instant(self, microseconds: str) -> str:
+        seconds = f"strftime('%Y-%m-%dT%H:%M:%S', {microseconds} / 1000000, 'unixepoch')"
+        return f"{seconds} || printf('.%06dZ', {microseconds} % 1000000)"
 
     def pack_list(self, values: Sequence[Any]) -> Any:
         return _to_json(values).decode()

@@ -10,6 +10,7 @@ A statement is written once. In its text
                         are the same in every row;
     {sum value}         adds up whole numbers; an absurdly large one does not overflow the sum;
     {by index}          after a table makes the database use that index, where statistics could lead it elsewhere;
+    {instant value}     shows microseconds since 1970 as a time, for people;
     {stands}            says whether the outcome `o` stands: its stage was not sent back, and is not run again;
     {word}              is replaced by the dialect's text for that word (`skip_locked`, for example);
     holdfast_xxx        is a table or view of ours, wherever the dialect keeps it.
@@ -113,6 +114,10 @@ class Dialect(ABC):
         """What follows the name of a table to be read by this index."""
 
     @abstractmethod
+    def instant(self, microseconds: str) -> str:
+        """Microseconds since 1970 as a time, for people: text in ISO 8601 where the database has no type for it."""
+
+    @abstractmethod
     def pack_list(self, values: Sequence[Any]) -> Any:
         """A list as a parameter that `is_in` understands."""
 
@@ -163,6 +168,8 @@ class Dialect(ABC):
                 return self.fits(value, parameter)
             if word == "by":
                 return self.by(rest)
+            if word == "instant":
+                return self.instant(rest)
             if word == "sum":
                 low, high = f"{rest} < -{_MOST}", f"{rest} > {_MOST}"
                 return f"CAST(SUM(CASE WHEN {low} THEN -{_MOST} WHEN {high} THEN {_MOST} ELSE {rest} END) AS BIGINT)"

@@ -322,6 +322,8 @@ def test_a_role_that_may_only_read_the_tables_gets_every_answer(cli: Any, books:
         assert reader("metrics", "--once").stdout.count("holdfast_stages{") == 2 * len(State)
         conn.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
         assert conn.execute(reader("sql", "keda").stdout).fetchone() == (0,)
+        for view in ("results", "item_stages_by_name", "costs"):
+            conn.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(_schema(cli.url), view))).fetchall()
         conn.execute("RESET ROLE")
         doctor = reader.json("doctor")["store"]
         # The connection of this test is another role's: whether it has a transaction open, the reader cannot see.

@@ -254,7 +254,7 @@ def views(crowd: Crowd) -> dict[str, Question]:
         f"{view} by {', '.join(given)}": lambda tx, view=view, given=given: ask(  # type: ignore[misc]
             tx, f"SELECT * FROM holdfast_{view} WHERE {' AND '.join(f'{name} = :{name}' for name in given)}", **given
         )
-        for view in ("results",)
+        for view in ("results", "item_stages_by_name")
         for given in ({"key": somebody}, {"key": somebody, "pipeline": "p"}, {"pipeline": "q"})
     }
 

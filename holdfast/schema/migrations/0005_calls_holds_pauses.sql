@@ -329,10 +329,28 @@ ALTER TABLE holdfast_outcomes ADD COLUMN previous_ended_at BIGINT;
 -- until the new one replaces it. A key is looked up in each pipeline: SQLite keeps the order of CROSS JOIN.
 CREATE VIEW holdfast_results AS
 SELECT p.name AS pipeline, i.key, s.name AS stage, o.state, o.attempts, o.version,
-       CAST(o.cost / 1000000.0 AS NUMERIC(24, 6)) AS cost, {started_at} AS started_at, {finished_at} AS finished_at,
-       o.error, i.data, o.result
+       CAST(o.cost / 1000000.0 AS NUMERIC(24, 6)) AS cost,
+       {instant o.started_at} AS started_at, {instant o.ended_at} AS finished_at, o.error, i.data, o.result
 FROM holdfast_pipelines p CROSS JOIN holdfast_items i CROSS JOIN holdfast_outcomes o JOIN holdfast_stages s ON s.id = o.stage
 WHERE i.pipeline = p.id AND o.item = i.id;
+
+-- The rows of item_stages for those who ask in SQL, with names and times: each stage of each item is looked up in the tables of
+-- the open states and, if it is in none of them, in the outcomes. This is no union, and compares no pairs: DuckDB parses the views
+-- of a SQLite file and gives SQLite a text of its own, which puts the parts of a union, and pairs, in a way that SQLite refuses.
+CREATE VIEW holdfast_item_stages_by_name AS
+SELECT p.name AS pipeline, i.key, s.name AS stage,
+       CASE WHEN l.item IS NOT NULL THEN 'in_progress' WHEN w.item IS NOT NULL THEN 'pending'
+            WHEN d.item IS NOT NULL THEN 'retry_later' WHEN h.item IS NOT NULL THEN 'on_hold' ELSE o.state END AS state,
+       COALESCE(l.attempt, w.attempts, d.attempts, h.attempts, o.attempts) AS attempts,
+       {instant COALESCE(l.since, o.started_at)} AS started_at, {instant o.ended_at} AS finished_at,
+       {instant d.due_at} AS next_attempt_at, COALESCE(d.error, h.reason, o.error) AS error
+FROM holdfast_pipelines p CROSS JOIN holdfast_items i CROSS JOIN holdfast_stages s
+LEFT JOIN holdfast_leases l ON l.item = i.id AND l.stage = s.id
+LEFT JOIN holdfast_waiting w ON w.stage = s.id AND w.priority = i.priority AND w.item = i.id
+LEFT JOIN holdfast_delayed d ON d.item = i.id AND d.stage = s.id
+LEFT JOIN holdfast_holds h ON h.stage = s.id AND h.item = i.id
+LEFT JOIN holdfast_outcomes o ON o.item = i.id AND o.stage = s.id AND COALESCE(l.item, w.item, d.item, h.item) IS NULL
+WHERE i.pipeline = p.id AND s.pipeline = p.id AND COALESCE(l.item, w.item, d.item, h.item, o.item) IS NOT NULL;
 
 -- The pipeline whose program has the rule, whether it still has it, and until when it tells nobody again.
 ALTER TABLE holdfast_alerts ADD COLUMN pipeline TEXT;

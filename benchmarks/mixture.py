@@ -17,6 +17,8 @@ from holdfast.engine.on_hold import hold
 from holdfast.store import Transaction
 
 NAME = "books"
+#: Keys are addresses of 150 characters, as the pages of a web site have them: with this, a number, and that of the copy.
+ADDRESS = "https://library.example/catalogue/" + "shelves/of-the-reading-room/by-year/".ljust(98, "x") + "/book"
 BLOCK, WORKED_ON = 20, 16
 #: Over how long the items were added: the newest of them are of today.
 DAYS = 10
@@ -42,11 +44,11 @@ def fill(url: str, items: int) -> None:
     """Make a store with so many items: a multiple of twenty."""
     made = pipeline(url)
     with Holdfast(url, [made.spec]) as app:
-        app.add(NAME, [{"key": f"book-{n:02d}", "n": n} for n in range(WORKED_ON)])
+        app.add(NAME, [{"key": key(n), "n": n} for n in range(WORKED_ON)])
         _work(app)
-        app.add(NAME, [{"key": f"book-{n:02d}", "n": n} for n in range(WORKED_ON, BLOCK)])
-        app.retry(key="book-10", stage="read", states=["done"], by="ada", reason="to be read again")
-        app.cancel(key="book-16", by="ada", reason="not wanted")
+        app.add(NAME, [{"key": key(n), "n": n} for n in range(WORKED_ON, BLOCK)])
+        app.retry(key=key(10), stage="read", states=["done"], by="ada", reason="to be read again")
+        app.cancel(key=key(16), by="ada", reason="not wanted")
         app.pause(NAME, by="ada", reason="a look")
         app.resume(NAME, by="ada", reason="looked")
         first = min(one.id for one in app.items(most=BLOCK))
@@ -55,6 +57,11 @@ def fill(url: str, items: int) -> None:
         _multiply(database, first, items // BLOCK)
     with Holdfast(url, create=False) as app:
         app.store.write(lambda tx: claim(tx, worker=7, stage=_stage(tx, "fetch"), most=HELD))
+
+
+def key(number: int) -> str:
+    """The key of an item of the block."""
+    return f"{ADDRESS}-{number:02d}"
 
 
 def pipeline(url: str) -> Pipeline:
@@ -117,7 +124,7 @@ def _multiply(database: Sql, first: int, copies: int) -> None:
         "counts": ("n", "total_us"),
         "versions": ("n",),
         "error_groups": ("n", "amount"),
-        "money": ("payments", "amount", "tokens_in", "tokens_out"),
+        "money": ("payments", "amount", "tokens_in", "tokens_out", "tokens_cached", "tokens_reasoning"),
     }.items():
         values = ", ".join(f"{name} = {name} * {copies:d}" for name in sums)
         database.run(f"UPDATE {prefix}{table} SET {values} WHERE stage <> 0")

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from benchmarks.mixture import NAME
+from benchmarks.mixture import ADDRESS, NAME
 from benchmarks.processes import family_cpu, postgres_server
 from holdfast import Holdfast
 from holdfast.model.states import State
@@ -75,7 +75,7 @@ PAGES = {
     "actions": "actions",
     "action": "actions/1",
     "preview of a retry": "act/retry?state=failed",
-    "preview of a retry of a key prefix": "act/retry?key=book*",
+    "preview of a retry of a key prefix": "act/retry?key={root}*",
     "preview of a cancel": "act/cancel",
     "preview of a deletion": "act/delete?state=failed",
     "preview of a retry of an error group": "act/retry?group={group}",
@@ -107,6 +107,7 @@ def _places(app: Holdfast, items: int) -> dict[str, str]:
     found = {
         "key": one.key,
         "prefix": one.key[:-2],
+        "root": ADDRESS,
         "middle": str(one.id),
         "last": str(items - 60),
         "group": str(group),

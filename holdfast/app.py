@@ -460,6 +460,10 @@ class Holdfast:
 
         return ItemDetails.of(self._read(work))
 
+    def name_of_item(self, number: int) -> tuple[str, str]:
+        """The pipeline and the key of the item that has this number in lists, its `id`."""
+        return self._read(lambda tx: show_item.name_of_item(tx, number))
+
     def why(self, key: str, pipeline: str | None = None) -> Explanation:
         """The one thing that keeps an item from running, when that clears, and what can be done."""
 

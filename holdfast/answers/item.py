@@ -203,6 +203,8 @@ class ItemDetails(Answer, frozen=True):
 
     _brief: ClassVar = ("pipeline", "key", "status")
 
+    #: Its number in the store.
+    id: int
     pipeline: str
     key: str
     status: str

@@ -37,6 +37,15 @@ def find_item(tx: Transaction, key: str, pipeline: str | None) -> Facts:
     return dict(zip(names, found[0], strict=True))
 
 
+def name_of_item(tx: Transaction, number: int) -> tuple[str, str]:
+    """The pipeline and the key of the item of this number."""
+    found = tx.run("name_of_item", item=number)
+    if not found:
+        raise UsageError(f"there is no item with the number {number}, or it was deleted")
+    [(pipeline, key)] = found
+    return pipeline, key
+
+
 def show(tx: Transaction, key: str, pipeline: str | None) -> Facts:
     """One item: its data, where each stage stands, and its history."""
     item = find_item(tx, key, pipeline)
@@ -67,6 +76,7 @@ def show(tx: Transaction, key: str, pipeline: str | None) -> Facts:
         stages.append(facts)
     [(_, item_status)] = tx.run("item_status", items=[item["id"]])
     return {
+        "id": item["id"],
         "pipeline": item["pipeline"],
         "key": item["key"],
         "status": item_status,
@@ -103,7 +113,7 @@ def history(tx: Transaction, item: Facts, known: Layout, calls: Iterable[Facts])
         if call["state"] in CHARGED:
             _insert_by_time(told, _as_event(call, known))
     said = {(one.get("stage"), one["event"]) for one in told}
-    outcomes = tx.records("item_outcomes", item=item["id"])
+    outcomes = [one for one in tx.records("item_outcomes", item=item["id"]) if one["stage"] in known.stages]
     # The last first: of those at one instant, each goes before the ones that are in place.
     for outcome in sorted(outcomes, key=lambda o: (o["ended_at"], known.stages[o["stage"]].position), reverse=True):
         stage = known.stages[outcome["stage"]].name

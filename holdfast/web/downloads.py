@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
@@ -18,7 +18,7 @@ from holdfast.errors import BlobMissing
 from holdfast.web.bulk_actions import Face
 from holdfast.web.filters import Filter, Query, WrongQuery, read_query
 from holdfast.web.json_and_csv import readable
-from holdfast.web.values import WHICH_VALUE, blobs_in, value_of
+from holdfast.web.values import WHICH_VALUE, blobs_in, item_of, names_item, value_of
 
 CHUNK = 1 << 18
 SHA256 = Filter("sha256", "SHA-256")
@@ -37,13 +37,10 @@ class Downloads:
     async def value(self, request: Request) -> Response:
         """A value as the page of it shows it, with secrets masked: text as text, all else as JSON."""
         query = _which(request)
-        answered = await self._dashboard.questions.ask(
-            f"download {query.text}",
-            lambda app: value_of(app.show(query["key"], query["pipeline"]).without_secrets(), query),
-        )
-        value = answered.value
+        answered = await self._dashboard.questions.ask(f"download {query.text}", lambda app: _named_value(app, query))
+        key, value = answered.value
         text, end = (value, "txt") if isinstance(value, str) else (readable(value, indent=2) + "\n", "json")
-        name = f"{query['key'][:80]}.{query['part']}.{end}"
+        name = f"{key[:80]}.{query['part']}.{end}"
         return Response(text.encode("utf-8", "replace"), headers=_saved_as(name), media_type="application/octet-stream")
 
     async def blob(self, request: Request) -> Response:
@@ -65,13 +62,19 @@ class Downloads:
 
 def _which(request: Request, *more: Filter) -> Query:
     query = read_query("download", (*WHICH_VALUE, *more), request.query_params.multi_items())
-    if query["key"] is None:
+    if not names_item(query):
         raise WrongQuery("key is missing: open this from the page of an item")
     return query
 
 
+def _named_value(app: Holdfast, query: Query) -> tuple[str, Any]:
+    """The key of the item, and the value as its page shows it."""
+    item = item_of(app, query)
+    return item.key, value_of(item.without_secrets(), query)
+
+
 def _referred_to(app: Holdfast, query: Query) -> Blob:
-    for one in blobs_in(value_of(app.show(query["key"], query["pipeline"]), query)):
+    for one in blobs_in(value_of(item_of(app, query), query)):
         if one.sha256 == query["sha256"]:
             return app.blob(one)
     raise HTTPException(404, "This value does not refer to such content any more.")

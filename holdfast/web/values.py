@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.answers.item import ItemDetails
 from holdfast.answers.json_of import json_of
+from holdfast.app import Holdfast
 from holdfast.blobs import Blob
 from holdfast.blobs.reference import KEY as BLOB_KEY
 from holdfast.blobs.reference import read_reference
@@ -24,9 +25,11 @@ MOST_BLOBS = 50
 
 #: The item.
 OF_ITEM = (Filter("pipeline", "Pipeline"), Filter("key", "Key"))
+#: The same, by its number in the store, which is shorter than most keys.
+OF_ITEM_OR_ID = (*OF_ITEM, Filter("id", "Number of the item", read=whole_number()))
 #: Which of its values.
 WHICH_VALUE = (
-    *OF_ITEM,
+    *OF_ITEM_OR_ID,
     Filter(
         "part",
         "Part",
@@ -42,7 +45,21 @@ WHICH_VALUE = (
 def value_link(path: str, item: ItemDetails, part: str, **which: object) -> str:
     """The address of a value of an item."""
     named = {name: str(value) for name, value in which.items() if value is not None}
-    return link(path, pipeline=item.pipeline, key=item.key, part=part, **named)
+    return link(path, id=str(item.id), part=part, **named)
+
+
+def names_item(query: Query) -> bool:
+    return query["key"] is not None or query["id"] is not None
+
+
+def item_of(app: Holdfast, query: Query) -> ItemDetails:
+    """The item that an address names, by its number or by its key."""
+    if query["id"] is None:
+        return app.show(query["key"], query["pipeline"])
+    pipeline, key = app.name_of_item(query["id"])
+    if query["key"] not in (None, key) or query["pipeline"] not in (None, pipeline):
+        raise WrongQuery(f"the item with the number {query['id']} has another key or pipeline than this address says")
+    return app.show(key, pipeline)
 
 
 def value_of(item: ItemDetails, query: Query) -> Any:

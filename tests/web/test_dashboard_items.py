@@ -61,6 +61,12 @@ def test_an_act_is_not_wider_than_the_list(web: Web, shelf: str):
 
 
 def test_a_row_opens_its_item(web: Web, serve: Callable[..., Web]):
-    page = web.get("/items?key=bad-1").text
-    assert 'href="./item?pipeline=books&amp;key=bad-1"' in page
-    assert "has no pages" in web.get("/item?pipeline=books&key=bad-1").text
+    [one] = web.get("/items.json?key=bad-1").json()
+    assert f'href="./item?id={one["id"]}"' in web.get("/items?key=bad-1").text
+    for address in (f"id={one['id']}", "pipeline=books&key=bad-1", f"id={one['id']}&key=bad-1"):
+        assert "has no pages" in web.get(f"/item?{address}").text
+        value = web.get(f"/value?{address}&part=error&stage=extract")
+        assert "has no pages" in value.text and "of <a href" in value.text
+        assert "has no pages" in web.get(f"/download/value?{address}&part=error&stage=extract").text
+    assert web.get("/item?id=99999").status_code == 400
+    assert "another key" in web.get(f"/item?id={one['id']}&key=emma").text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,14 +14,13 @@ from holdfast.model.key_pattern import exactly
 from holdfast.model.states import PASSED, State
 from holdfast.web.bulk_verbs import VERBS
 from holdfast.web.differences import differences
-from holdfast.web.filters import Query
+from holdfast.web.filters import Filter, Query
 from holdfast.web.json_and_csv import columns_of
+from holdfast.web.long_lists import Line, behind, fit
 from holdfast.web.page import Page
-from holdfast.web.values import OF_ITEM, blobs_in, value_link
+from holdfast.web.values import OF_ITEM_OR_ID, blobs_in, item_of, names_item, value_link
 
-#: The newest entries that the page shows; the JSON has all of them.
-MOST_ENTRIES = 200
-MOST_CALLS = 100
+AFTER = Filter("after", default="", is_place=True)
 
 #: What a stage in some state can be sent: retries of what passed, and what is open, name the state.
 _CAN_RETRY = frozenset({*VERBS["retry"].states, State.RETRY_LATER, State.ON_HOLD, *PASSED})
@@ -35,9 +34,9 @@ class ItemAnswer:
 
 
 def ask(app: Holdfast, query: Query) -> ItemAnswer | None:
-    if query["key"] is None:
+    if not names_item(query):
         return None
-    item = app.show(query["key"], query["pipeline"])
+    item = item_of(app, query)
     return ItemAnswer(app.why(item.key, item.pipeline), item.without_secrets())
 
 
@@ -45,8 +44,9 @@ def view(answer: ItemAnswer | None, query: Query) -> Mapping[str, Any]:
     if answer is None:
         return {}
     item = answer.item
-    history = list(enumerate(item.history))[-MOST_ENTRIES:]
     return {
+        "lines": partial(fit, behind(list(_lines(item)), query["after"]), query),
+        "first_page": query.link() if query.given.get("after") else None,
         "item": item,
         "why": answer.why,
         "value_link": partial(value_link, "value", item),
@@ -56,9 +56,16 @@ def view(answer: ItemAnswer | None, query: Query) -> Mapping[str, Any]:
         "differences": differences,
         #: As acts take it: the pattern that means this key alone.
         "only_this": {"pipeline": item.pipeline, "key": exactly(item.key)},
-        "history": history[::-1],
-        "calls": item.calls[-MOST_CALLS:][::-1],
     }
+
+
+def _lines(item: ItemDetails) -> Iterator[Line]:
+    """What there is to tell of an item: where its stages stand, its data, and calls and history, the newest first."""
+    yield from (Line("stage", one, f"stage-{one.stage}") for one in item.stages)
+    yield Line("data", item, "data")
+    yield from (Line("memo", one, f"memo-{n}") for n, one in enumerate(item.memos))
+    yield from (Line("call", one, f"call-{one.id}") for one in item.calls[::-1])
+    yield from (Line("event", entry, f"event-{entry[0]}") for entry in reversed([*enumerate(item.history)]))
 
 
 def _verbs_of(stage: StageOfItem) -> list[str]:
@@ -79,7 +86,7 @@ page = Page(
     name="item",
     title="Item",
     under="items",
-    filters=OF_ITEM,
+    filters=(*OF_ITEM_OR_ID, AFTER),
     ask=ask,
     view=view,
     rows=rows,

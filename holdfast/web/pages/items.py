@@ -4,12 +4,14 @@ version, cost and time, for which a slice of it is looked through."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from holdfast.answers.item import Items, ListedItem
 from holdfast.app import Holdfast
 from holdfast.web.filters import NARROWED, WHICH_ITEMS, Filter, Query
 from holdfast.web.json_and_csv import columns_of
+from holdfast.web.long_lists import Line, fit
 from holdfast.web.page import Page
 
 PAGE_SIZE = 100
@@ -24,6 +26,7 @@ def ask(app: Holdfast, query: Query) -> Items:
 
 def view(answer: Items, query: Query) -> Mapping[str, Any]:
     return {
+        "lines": partial(fit, [Line("item", one, one.cursor) for one in answer], query),
         "next_page": query.link(after=answer.cursor) if answer.cursor else None,
         # So far no row was found, or less than a page, and there is more to look at.
         "looked_at": answer.looked_at if answer.cursor and len(answer) < PAGE_SIZE else None,

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from holdfast.answers.limit import ResourceLimit, ResourceLimits
 from holdfast.answers.status import PipelineStatus, StageStatus
 from holdfast.app import Holdfast
-from holdfast.web.filters import Query
+from holdfast.web.filters import Filter, Query
 from holdfast.web.json_and_csv import columns_of
+from holdfast.web.long_lists import Line, behind, fit
 from holdfast.web.page import Page
+
+#: The last line of the page before.
+AFTER = Filter("after", default="", is_place=True)
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,27 @@ class LimitsPage:
 
 def ask(app: Holdfast, query: Query) -> LimitsPage:
     return LimitsPage(app.limits(), app.status().pipelines)
+
+
+def view(answer: LimitsPage, query: Query) -> Mapping[str, Any]:
+    return {
+        "lines": partial(fit, behind(list(_lines(answer)), query["after"]), query),
+        "first_page": query.link() if query.given.get("after") else None,
+    }
+
+
+def _lines(answer: LimitsPage) -> Iterator[Line]:
+    """Resources, then pipelines with their stages."""
+    yield from (Line("resource", one, f"resource-{one.name}") for one in answer.limits)
+    if not answer.limits:
+        yield Line("empty", "No stage uses a resource.", "no-resource")
+    for pipeline in answer.pipelines:
+        yield Line("place", (pipeline.name, pipeline), f"place-{pipeline.name}")
+        for stage in pipeline.stages:
+            name = f"{pipeline.name}/{stage.name}"
+            yield Line("place", (name, stage), f"place-{name}")
+    if not answer.pipelines:
+        yield Line("empty", "There are no pipelines in this store yet.", "no-pipeline")
 
 
 def rows(answer: LimitsPage) -> Iterable[Mapping[str, Any]]:
@@ -42,7 +68,9 @@ page = Page(
     name="limits",
     title="Limits",
     place=60,
+    filters=(AFTER,),
     ask=ask,
+    view=view,
     rows=rows,
     columns=("kind", *columns_of(ResourceLimit), "paused_at"),
 )

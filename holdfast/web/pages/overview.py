@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from markupsafe import Markup
@@ -14,7 +15,8 @@ from holdfast.answers.status import StageStatus
 from holdfast.app import Holdfast
 from holdfast.model.states import State
 from holdfast.web import charts
-from holdfast.web.filters import Query
+from holdfast.web.filters import Filter, Query
+from holdfast.web.long_lists import Line, behind, fit
 from holdfast.web.page import Page
 from holdfast.worker.background.throughput import WRITE_SECONDS
 
@@ -24,6 +26,10 @@ CSV_COLUMNS = (
     *(state.value for state in State),
     *("pending_since", "in_the_way", "per_minute", "eta_seconds"),
 )
+#: The last line of the page before.
+AFTER = Filter("after", default="", is_place=True)
+#: So much of what stands in the way comes before the stages.
+MOST_FIRST = 50
 
 
 def ask(app: Holdfast, query: Query) -> Overview:
@@ -35,14 +41,29 @@ def view(answer: Overview, query: Query) -> Mapping[str, Any]:
     return {
         "columns": COLUMNS,
         "count_of": count_of,
-        "blockers": list(blockers(answer)),
-        "workers": answer.status.workers,
+        "lines": partial(fit, behind(list(_lines(answer)), query["after"]), query),
+        "first_page": query.link() if query.given.get("after") else None,
         "rates": _by_stage(answer),
         "rates_at": max((one.last_at for one in answer.rates if one.last_at), default=None),
         "rates_written_seconds": round(WRITE_SECONDS),
         "strip": _strip,
         "money_today": lambda pipeline: list(money_today(pipeline, answer.limits)),
     }
+
+
+def _lines(answer: Overview) -> Iterator[Line]:
+    """What stands in the way, stages, limits and workers. Where very much stands in the way, the rest of it comes last."""
+    blocks = [Line("blocker", one, f"way-{one.where}-{one.what}") for one in blockers(answer)]
+    yield from blocks[:MOST_FIRST]
+    for n, pipeline in enumerate(answer.status.pipelines, 1):
+        for stage in pipeline.stages or (None,):
+            yield Line("stage", (n, pipeline, stage), f"{pipeline.name}/{stage.name if stage else ''}", pipeline.name)
+    yield Line("note", None, "note")
+    yield from (Line("limit", one, f"limit-{one.name}") for one in answer.limits)
+    yield from (Line("worker", one, f"worker-{one.id}") for one in answer.status.workers)
+    if not answer.status.workers:
+        yield Line("no worker", None, "no-worker")
+    yield from (Line("more", one.value, one.place) for one in blocks[MOST_FIRST:])
 
 
 def _strip(stage: StageStatus) -> Markup:
@@ -69,4 +90,13 @@ def rows(answer: Overview) -> Iterable[Mapping[str, Any]]:
             yield {"pipeline": pipeline.name, "stage": stage.name, **counts, **since, **pace}
 
 
-page = Page(name="overview", title="Overview", place=10, ask=ask, view=view, rows=rows, columns=CSV_COLUMNS)
+page = Page(
+    name="overview",
+    title="Overview",
+    place=10,
+    filters=(AFTER,),
+    ask=ask,
+    view=view,
+    rows=rows,
+    columns=CSV_COLUMNS,
+)

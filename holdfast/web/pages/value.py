@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.answers.json_of import json_of
 from holdfast.app import Holdfast
 from holdfast.web.filters import Filter, Query, whole_number
 from holdfast.web.page import Page
-from holdfast.web.values import WHICH_VALUE, as_shown, blobs_in, value_of
+from holdfast.web.values import WHICH_VALUE, as_shown, blobs_in, item_of, names_item, value_of
 
 #: Characters of a part. Each may be five in HTML.
 PART = 15_000
@@ -19,13 +20,20 @@ FROM = Filter("from", read=whole_number(), default=0, is_place=True)
 
 @dataclass(frozen=True)
 class Value:
+    #: Whose it is.
+    pipeline: str
+    key: str
     value: Any
+
+    def json(self) -> dict[str, Any]:
+        return {"value": json_of(self.value)}
 
 
 def ask(app: Holdfast, query: Query) -> Value | None:
-    if query["key"] is None:
+    if not names_item(query):
         return None
-    return Value(value_of(app.show(query["key"], query["pipeline"]).without_secrets(), query))
+    item = item_of(app, query)
+    return Value(item.pipeline, item.key, value_of(item.without_secrets(), query))
 
 
 def view(answer: Value | None, query: Query) -> Mapping[str, Any]:
@@ -45,6 +53,10 @@ def view(answer: Value | None, query: Query) -> Mapping[str, Any]:
     }
 
 
+def rows(answer: Value | None) -> Iterable[Any]:
+    return () if answer is None else (answer.json(),)
+
+
 page = Page(
     name="value",
     title="Value",
@@ -52,6 +64,7 @@ page = Page(
     filters=(*WHICH_VALUE, FROM),
     ask=ask,
     view=view,
+    rows=rows,
     columns=("value",),
     is_live=False,
 )

@@ -74,3 +74,22 @@ def test_their_program_does_the_same_where_it_needs_no_package_of_theirs(name: s
 def test_a_page_says_so_if_their_program_is_not_run(page: Path) -> None:
     says_so = "Not run by our tests" in page.read_text(encoding="utf-8")
     assert says_so == (page.stem not in THEIRS)
+
+
+#: The sites of the projects themselves.
+OFFICIAL = re.compile(
+    r"https://(docs\.(celeryq|dagster|hatchet|prefect|temporal)\.(dev|io|run)|airflow\.apache\.org|python-rq\.org"
+    r"|github\.com/(dbos-inc|hatchet-dev|janbjorge|oban-bg))\b"
+)
+
+
+def test_what_is_said_about_others_links_their_own_pages_with_the_day_they_were_read() -> None:
+    compared = (ROOT / "docs" / "compared.md").read_text(encoding="utf-8")
+    parts = {part.partition("\n")[0]: part for part in compared.split("\n## ") if "**Its strengths.**" in part}
+    parts |= {page.stem: page.read_text(encoding="utf-8") for page in PAGES if page.stem not in THEIRS}
+    assert len(parts) == 7 + 4
+    for name, text in parts.items():
+        _, day, sources = text.lower().rpartition("read on ")
+        assert day and re.match(r"\d+ [a-z]+ 20\d\d:", sources), name
+        links = re.findall(r"\]\((https?://[^)]*)\)", sources)
+        assert links and all(OFFICIAL.match(link) for link in links), name

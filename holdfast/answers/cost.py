@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 from holdfast.answers.answer import Answer
 from holdfast.answers.text_tables import aligned, table
 from holdfast.model.money import spoken as money
+from holdfast.model.paid_call import TOKENS
 
 #: What a sum has for what it is by.
-_SUMS = ("spent", "costs", "in_doubt", "set_aside", "payments", "doubts", "tokens_in", "tokens_out")
+_SUMS = ("spent", "costs", "in_doubt", "set_aside", "payments", "doubts", *TOKENS)
 
 
 class CostSum(Answer, frozen=True):
@@ -37,6 +38,10 @@ class CostSum(Answer, frozen=True):
     doubts: int
     tokens_in: int
     tokens_out: int
+    #: A part of `tokens_in`.
+    tokens_cached: int
+    #: A part of `tokens_out`.
+    tokens_reasoning: int
 
 
 class Costs(Answer, frozen=True):
@@ -59,7 +64,7 @@ class Costs(Answer, frozen=True):
             return ["Nothing was spent."]
         shown = ["costs", *(name for name in ("in_doubt", "set_aside") if getattr(total, name))]
         columns = [aligned([getattr(one, name) for one in self.sums]) for name in shown]
-        counts = ["payments", *(name for name in ("tokens_in", "tokens_out") if getattr(total, name))]
+        counts = ["payments", *(name for name in TOKENS if getattr(total, name))]
         rows = [
             [*(getattr(one, name) for name in self.by), *amounts, *(getattr(one, name) for name in counts)]
             for one, *amounts in zip(self.sums, *columns, strict=True)

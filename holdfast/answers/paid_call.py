@@ -36,6 +36,10 @@ class LedgerEntry(Answer, frozen=True):
     model: str
     tokens_in: int
     tokens_out: int
+    #: A part of `tokens_in`.
+    tokens_cached: int
+    #: A part of `tokens_out`.
+    tokens_reasoning: int
     #: What else the handler reported about it.
     facts: Any
     reason: str | None

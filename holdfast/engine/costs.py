@@ -13,6 +13,7 @@ from holdfast.engine.events import EVER, LAST
 from holdfast.engine.layout import layout
 from holdfast.errors import UsageError
 from holdfast.model.layout import Layout
+from holdfast.model.paid_call import TOKENS
 from holdfast.store import Transaction
 
 #: What sums may be taken by.
@@ -20,7 +21,7 @@ BY = ("pipeline", "stage", "item", "resource", "model", "day")
 #: How many calls are added up by one statement.
 CHUNK = 50_000
 
-SUMS = ("costs", "in_doubt", "payments", "doubts", "tokens_in", "tokens_out")
+SUMS = ("costs", "in_doubt", "payments", "doubts", *TOKENS)
 
 
 def costs(tx: Transaction, by: tuple[str, ...], *, pipeline: str | None, since: int | None) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from holdfast.engine.resource_state import lock_resources
 from holdfast.model import codec
 from holdfast.model.budget_day import day_of
 from holdfast.model.layout import Layout, StageRow
-from holdfast.model.paid_call import IMPORTED, NO_FACTS, CallFacts, Paid, PaidCall
+from holdfast.model.paid_call import IMPORTED, NO_FACTS, TOKENS, CallFacts, Paid, PaidCall
 from holdfast.store import Transaction
 
 #: Old payments entered per transaction.
@@ -61,7 +61,7 @@ def enter(tx: Transaction, new: Sequence[NewCall]) -> dict[MemoPlace, int]:
                 counted_for=call.resource or f"stage {row.name}",
             )
         calls.append(call)
-    rows = tx.run_rows("add_calls", [call[1:15] for call in calls])
+    rows = tx.run_rows("add_calls", [call[1:17] for call in calls])
     numbers = {(stage, item, name): id_ for id_, stage, item, name in rows}
     first: dict[tuple[int, str], int] = {}
     for place, one in enumerate(new):
@@ -172,14 +172,13 @@ def take_up_old_payments(tx: Transaction, most: int = CHUNK) -> int:
                 amount or 0,
                 resource,
                 "",
-                0,
-                0,
+                *NO_FACTS.tokens,
                 msgspec.json.encode(facts).decode(),
                 day_of(at, _zone(known, resource)),
                 at,
             )
         )
-    tx.run_rows("add_calls", [call[1:15] for call in calls])
+    tx.run_rows("add_calls", [call[1:17] for call in calls])
     _count(tx, (), calls, budgets=False)
     if rows:
         tx.run("forget_events", events=[row[0] for row in rows])
@@ -220,15 +219,14 @@ def enter_imported(tx: Transaction, payments: Sequence[OldPayment]) -> list[OldP
             one.amount,
             IMPORTED,
             one.model,
-            0,
-            0,
-            "{}",
+            *NO_FACTS.tokens,
+            NO_FACTS.text,
             day_of(one.at),
             one.at,
         )
         for one in new
     ]
-    tx.run_rows("add_calls", [call[1:15] for call in calls])
+    tx.run_rows("add_calls", [call[1:17] for call in calls])
     by_stage: Counter[tuple[int, int]] = Counter()
     for one in new:
         by_stage[one.item, one.stage] += one.amount
@@ -268,8 +266,7 @@ def add(sums: dict[Any, list[int]], key: Any, more: Sequence[int]) -> None:
 
 def _change(tx: Transaction, pairs: Sequence[tuple[PaidCall, PaidCall]]) -> list[PaidCall]:
     rows = [
-        (new.id, new.state, new.amount, new.model, new.tokens_in, new.tokens_out, new.facts, new.reason, new.value)
-        for _, new in pairs
+        (new.id, new.state, new.amount, new.model, *new.tokens, new.facts, new.reason, new.value) for _, new in pairs
     ]
     tx.run_rows("change_calls", rows)
     _count(tx, [old for old, _ in pairs], [new for _, new in pairs])
@@ -313,8 +310,7 @@ def _paid_call(known: Layout, one: NewCall, now: int) -> PaidCall:
         one.amount,
         resource,
         facts.model,
-        facts.tokens_in,
-        facts.tokens_out,
+        *facts.tokens,
         facts.text,
         day_of(now, _zone(known, resource)),
         now,
@@ -334,4 +330,4 @@ def _zone(known: Layout, resource: str) -> str:
 
 
 def _columns(facts: CallFacts) -> Mapping[str, Any]:
-    return {"model": facts.model, "tokens_in": facts.tokens_in, "tokens_out": facts.tokens_out, "facts": facts.text}
+    return {"model": facts.model, **dict(zip(TOKENS, facts.tokens, strict=True)), "facts": facts.text}

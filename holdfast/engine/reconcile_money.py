@@ -19,7 +19,7 @@ from holdfast.engine.selection import Who
 from holdfast.model.budget_day import date_of, day_of
 from holdfast.model.layout import Layout
 from holdfast.model.money import spoken
-from holdfast.model.paid_call import IMPORTED
+from holdfast.model.paid_call import IMPORTED, TOKENS
 from holdfast.store import Transaction
 
 #: In every time zone, days begin at a quarter of an hour.
@@ -28,7 +28,7 @@ DAY_US = 86_400 * SECOND
 #: The longest day in any time zone.
 LONGEST_DAY_US = 26 * 3600 * SECOND
 
-SUMS = ("payments", "costs", "doubts", "in_doubt", "tokens_in", "tokens_out")
+SUMS = ("payments", "costs", "doubts", "in_doubt", *TOKENS)
 #: The sums that a budget counts.
 BUDGET = ("costs", "in_doubt")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -13,6 +13,10 @@ from holdfast.model.money import shares
 #: What the name of a model may be.
 MAX_MODEL = 200
 
+#: What a call has read and written; and parts of these: what was read from a cache, and what was reasoning.
+TOKENS = ("tokens_in", "tokens_out", "tokens_cached", "tokens_reasoning")
+#: Facts that are shared among the items of a call. What was written to a cache is kept with the others, and not summed.
+SHARED = (*TOKENS, "tokens_cache_write")
 
 #: In place of a resource: paid by an earlier program, and not counted against a budget.
 IMPORTED = "(imported)"
@@ -37,6 +41,8 @@ class CallFacts(NamedTuple):
     model: str = ""
     tokens_in: int = 0
     tokens_out: int = 0
+    tokens_cached: int = 0
+    tokens_reasoning: int = 0
     #: All of it, as JSON text.
     text: str = "{}"
 
@@ -56,18 +62,25 @@ class CallFacts(NamedTuple):
         model = kept.get("model", "")
         if not isinstance(model, str) or len(model) > MAX_MODEL:
             raise UsageError(f"{where}: facts: model {str(model)[:50]!r} is not a text of up to {MAX_MODEL} characters")
-        return cls(model, _tokens(kept, "tokens_in", where), _tokens(kept, "tokens_out", where), text)
+        counted = {name: _tokens(kept, name, where) for name in SHARED}
+        return cls(model, **{name: counted[name] for name in TOKENS}, text=text)
+
+    @property
+    def tokens(self) -> tuple[int, int, int, int]:
+        """In the order of `TOKENS`."""
+        return self.tokens_in, self.tokens_out, self.tokens_cached, self.tokens_reasoning
 
     def shares(self, n: int) -> list[CallFacts]:
         """The same for each of several items, with its share of the tokens."""
         if n == 1:
             return [self]
         told = codec.decode(self.text)
-        parts = []
-        for tokens in zip(shares(self.tokens_in, n), shares(self.tokens_out, n), strict=True):
-            own = {name: some for name, some in zip(("tokens_in", "tokens_out"), tokens, strict=True) if name in told}
-            parts.append(CallFacts(self.model, *tokens, codec.encode({**told, **own})))
-        return parts
+        counted = {name: shares(of_all, n) for name, of_all in zip(TOKENS, self.tokens, strict=True)}
+        in_text = {name: shares(told[name], n) for name in SHARED if told.get(name)}
+        return [
+            CallFacts(self.model, **_part(counted, nth), text=codec.encode({**told, **_part(in_text, nth)}))
+            for nth in range(n)
+        ]
 
 
 NO_FACTS = CallFacts()
@@ -89,6 +102,8 @@ class PaidCall(NamedTuple):
     model: str
     tokens_in: int
     tokens_out: int
+    tokens_cached: int
+    tokens_reasoning: int
     facts: str
     #: In the zone of its resource, counted from 1970.
     day: int
@@ -111,17 +126,28 @@ class PaidCall(NamedTuple):
     def in_doubt(self) -> int:
         return self.amount if self.state == Paid.DOUBTFUL else 0
 
-    def sums(self) -> tuple[int, int, int, int, int, int]:
-        """Payments, amount, doubts, amount in doubt, tokens in and out: what it adds to the sums of its day. A call is one
-        payment, or one doubt, however many items share it."""
+    @property
+    def tokens(self) -> tuple[int, int, int, int]:
+        """In the order of `TOKENS`."""
+        return self.tokens_in, self.tokens_out, self.tokens_cached, self.tokens_reasoning
+
+    def sums(self) -> tuple[int, ...]:
+        """Payments, amount, doubts, amount in doubt, and the four numbers of tokens: what it adds to the sums of its day. A
+        call is one payment, or one doubt, however many items share it."""
         one = int(self.call == self.id)
         if self.state in CHARGED:
-            return one if self.amount else 0, self.amount, 0, 0, self.tokens_in, self.tokens_out
-        return (0, 0, one, self.amount, 0, 0) if self.state == Paid.DOUBTFUL else (0, 0, 0, 0, 0, 0)
+            return one if self.amount else 0, self.amount, 0, 0, *self.tokens
+        return (0, 0, one, self.amount, 0, 0, 0, 0) if self.state == Paid.DOUBTFUL else (0,) * 8
+
+
+def _part(shared: Mapping[str, Sequence[int]], nth: int) -> dict[str, int]:
+    return {name: parts[nth] for name, parts in shared.items()}
 
 
 def _tokens(facts: Mapping[str, Any], name: str, where: str) -> int:
-    n = facts.get(name, 0)
+    n = facts.get(name)
+    if n is None:
+        return 0
     if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n < 2**53:
         raise UsageError(f"{where}: facts: {name} {n!r} is not a whole number of zero or more")
     return n

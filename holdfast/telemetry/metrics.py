@@ -9,10 +9,9 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from holdfast.model import codec
 from holdfast.model.layout import Layout
 from holdfast.model.log_lines import logger
-from holdfast.model.paid_call import CHARGED, PaidCall
+from holdfast.model.paid_call import PaidCall
 from holdfast.store import Transaction
 from holdfast.telemetry.metrics_counts import Counts, Labels, SentCounts
 from holdfast.telemetry.metrics_table import (
@@ -131,12 +130,12 @@ class Metrics:
         for sign, calls in ((-1, gone), (1, come)):
             for call in calls:
                 stage = _names(known, call.stage)
-                _, amount, doubts, _, tokens_in, tokens_out = call.sums()
+                _, amount, doubts, _, *tokens = call.sums()
                 change[COST, (*stage, call.resource)] += sign * amount
                 change[IN_DOUBT_TOTAL, stage] += sign * doubts
-                if tokens_in or tokens_out:
+                if any(tokens):
                     model = self._model(call.model)
-                    for direction, n in zip(_DIRECTIONS, (tokens_in, tokens_out, *_parts(call)), strict=True):
+                    for direction, n in zip(_DIRECTIONS, tokens, strict=True):
                         change[TOKENS, (*stage, model, direction)] += sign * n
         # A doubt that is settled, or an amount that a person corrects, takes nothing back: a counter only grows.
         self._counts.numbers.update({series: n for series, n in change.items() if n > 0})
@@ -149,19 +148,10 @@ class Metrics:
         return name
 
 
+#: What the numbers of tokens of a call are called here, in their order.
 _DIRECTIONS = ("in", "out", "cached", "reasoning")
 
 
 def _names(known: Layout, stage: int) -> Labels:
     row = known.stages[stage]
     return row.pipeline_name, row.name
-
-
-def _parts(call: PaidCall) -> tuple[int, int]:
-    """Tokens that were read from a cache, and tokens of reasoning. They are not shared among items: the first one has all."""
-    if call.state not in CHARGED or call.call != call.id or "tokens_" not in call.facts:
-        return 0, 0
-    facts = codec.stored(call.facts, {})
-    found = (facts.get("tokens_cached"), facts.get("tokens_reasoning"))
-    cached, reasoning = (n if isinstance(n, int) and n > 0 else 0 for n in found)
-    return cached, reasoning

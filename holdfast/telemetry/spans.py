@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache, wraps
 from typing import Any
@@ -19,7 +19,6 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, TraceFlags
 
-from holdfast.model import codec
 from holdfast.model.error_fingerprint import describe
 from holdfast.model.functions import is_async
 from holdfast.model.outcome import RetryLater, Skip
@@ -258,11 +257,10 @@ def _request(request: ModelRequest) -> Attributes:
 
 def _usage(facts: CallFacts) -> Attributes:
     """Facts about a call in the words for models, without what is not known."""
-    told: Mapping[str, Any] = codec.decode(facts.text)
-    known = {
+    known: dict[str, str | int] = {
         "gen_ai.response.model": facts.model,
         "gen_ai.usage.input_tokens": facts.tokens_in,
         "gen_ai.usage.output_tokens": facts.tokens_out,
-        "gen_ai.usage.cache_read.input_tokens": told.get("tokens_cached"),
+        "gen_ai.usage.cache_read.input_tokens": facts.tokens_cached,
     }
-    return {name: value for name, value in known.items() if value and isinstance(value, (str, int))}
+    return {name: value for name, value in known.items() if value}

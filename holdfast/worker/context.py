@@ -114,8 +114,8 @@ class Context(msgspec.Struct, eq=False):
         `validate` checks the answer, new or recorded, before this returns. If it returns False or raises `Rejected` or
         a `ValueError`, the answer is rejected: it stays paid for and readable, the attempt fails with the reason, and
         the next attempt calls again. The third rejection (`rejections=`) fails the item. `facts` (a mapping, or a
-        function of the answer) go into the ledger; `holdfast costs` sums `tokens_in` and
-        `tokens_out`, by `model` if asked.
+        function of the answer) go into the ledger; `holdfast costs` sums `tokens_in`, `tokens_out`,
+        `tokens_cached` and `tokens_reasoning`, by `model` if asked.
         """
         return self._once(Terms.of(name, function, args, options))
 
@@ -183,8 +183,8 @@ class Context(msgspec.Struct, eq=False):
             raise UsageError(f"{self._where}: submit: {error}") from None
 
     def cost(self, amount: Amount, resource: str | None = None, facts: Mapping[str, Any] | None = None) -> None:
-        """Record money that this attempt has spent, with facts about it (`model`, `tokens_in`, `tokens_out` and any
-        others). It counts however the attempt ends.
+        """Record money that this attempt has spent, with facts about it (`model`, `tokens_in`, `tokens_out`,
+        `tokens_cached`, `tokens_reasoning` and any others). It counts however the attempt ends.
         """
         said, resource = self._say(), plain_name(resource)
         spent = micros(amount, what=f"{self._where}: cost")

@@ -63,10 +63,31 @@ def test_json_has_amounts_as_texts_and_never_as_floats(spent: Any) -> None:
     answer = json.loads(spent("costs", "--json").stdout, parse_float=lambda text: pytest.fail(f"a float: {text}"))
     [charge, weigh], total = answer["sums"], answer["total"]
     assert (charge["pipeline"], charge["stage"], weigh["stage"]) == ("shop", "charge", "weigh")
-    names = ("spent", "costs", "in_doubt", "set_aside", "payments", "doubts", "tokens_in", "tokens_out")
-    assert [charge[name] for name in names] == ["3000.000003", "3000.000003", "0", "0", 3, 0, 0, 0]
-    assert [weigh[name] for name in names] == ["0.3", "0.3", "0", "0", 3, 0, 6, 0]
-    assert [total[name] for name in names] == ["3000.300003", "3000.300003", "0", "0", 6, 0, 6, 0]
+    tokens = ("tokens_in", "tokens_out", "tokens_cached", "tokens_reasoning")
+    names = ("spent", "costs", "in_doubt", "set_aside", "payments", "doubts", *tokens)
+    assert [charge[name] for name in names] == ["3000.000003", "3000.000003", "0", "0", 3, 0, 0, 0, 0, 0]
+    assert [weigh[name] for name in names] == ["0.3", "0.3", "0", "0", 3, 0, 6, 0, 0, 0]
+    assert [total[name] for name in names] == ["3000.300003", "3000.300003", "0", "0", 6, 0, 6, 0, 0, 0]
+
+
+@pytest.mark.req("P12")
+def test_cached_and_reasoning_tokens_stand_beside_money_by_model(cli: Any, write: Callable[[str, str], str]) -> None:
+    told = '"tokens_in": 1000, "tokens_out": 60, "tokens_cached": 900, "tokens_reasoning": 20'
+    file = write("shop.py", SHOP.replace('"tokens_in": 2', told))
+    cli("add", file, "a", "b")
+    with load(file, cli.url).open() as app:
+        app.run()
+    assert cli("costs", "--by", "model").stdout.splitlines() == [
+        "model         costs  payments  tokens in  tokens out  tokens cached  tokens reasoning",
+        "-      2,000.000002         2          0           0              0                 0",
+        "s1         0.200000         2       2000         120           1800                40",
+        "total 2,000.200002 in 4 payments",
+    ]
+    [rest, s1] = cli.json("costs", "--by", "model")["sums"]
+    assert (s1["tokens_in"], s1["tokens_out"], s1["tokens_cached"], s1["tokens_reasoning"]) == (2000, 120, 1800, 40)
+    assert (rest["tokens_cached"], rest["tokens_reasoning"]) == (0, 0)
+    [_, call] = sorted(cli.json("show", "a")["calls"], key=lambda one: one["tokens_in"])
+    assert (call["tokens_cached"], call["tokens_reasoning"]) == (900, 20)
 
 
 @pytest.mark.req("J10")

@@ -174,6 +174,55 @@ def test_sums_by_stage_are_made_in_the_database_a_stretch_at_a_time(hold, spent,
     assert not [n for name, n in sizes if name == "read_items"]
 
 
+#: What a call has read and written; of these, what came from a cache, and what was reasoning.
+TOKENS = {"tokens_in": 812, "tokens_out": 40, "tokens_cached": 500, "tokens_reasoning": 16}
+
+
+def tokens(one: object) -> dict[str, int]:
+    return {name: getattr(one, name) for name in TOKENS}
+
+
+@pytest.mark.req("P12")
+def test_cached_and_reasoning_tokens_are_summed_beside_those_they_are_part_of(hold, app):
+    app.add(["x", "y", "z"])
+    for lease in app.claim(most=3):
+        told = {} if lease.key == "z" else {**TOKENS, "model": "flash"}
+        pays(app, lease, "0.05", "gemini", **told)
+    twice = {name: 2 * n for name, n in TOKENS.items()}
+    assert tokens(hold.costs().total) == twice
+    for by in ("pipeline", "stage", "item", "resource", "model", "day"):
+        sums = hold.costs([by]).sums
+        assert sums == hold.costs([by], since=instant(0)).sums
+        told = {getattr(one, by): tokens(one) for one in sums}
+        expected = {"item": {"x": TOKENS, "y": TOKENS}, "model": {"flash": twice}}.get(by, {next(iter(told)): twice})
+        assert told == {name: expected.get(name, dict.fromkeys(TOKENS, 0)) for name in told}
+        assert expected.keys() <= told.keys()
+    assert [tokens(call) for call in hold.calls("x")] == [TOKENS]
+    asked = f"SELECT {', '.join(TOKENS)} FROM holdfast_costs WHERE model = 'flash'"
+    assert app.query(asked) == [tuple(TOKENS.values())] * 2
+
+
+@pytest.mark.req("P12", "V13")
+def test_the_tokens_of_a_call_in_doubt_count_once_somebody_knows_that_it_was_charged(hold, app):
+    app.add(["x", "y"])
+    facts = CallFacts.read({**TOKENS, "model": "flash"}, where="test")
+    leases = app.claim("dies", most=2)
+    intents = [
+        MemoWrite(lease, "ask", "intended", "1", "key", estimate=share, facts=its, lead=leases[0].id)
+        for lease, share, its in zip(leases, (200_001, 200_000), facts.shares(2), strict=True)
+    ]
+    app.store.write(lambda tx: remember(tx, intents))
+    assert hold.costs().sums == ()
+    app.kill("dies")
+    [doubt] = hold.costs(["model"]).sums
+    assert (doubt.in_doubt, doubt.doubts, tokens(doubt)) == (Decimal("0.400001"), 1, dict.fromkeys(TOKENS, 0))
+    hold.resolve("x", "ask", charged="0.38", by="me", reason="on the invoice")
+    [paid] = hold.costs(["model"]).sums
+    assert (paid.model, paid.costs, paid.payments, tokens(paid)) == ("flash", Decimal("0.38"), 1, TOKENS)
+    halves = {name: n // 2 for name, n in TOKENS.items()}
+    assert [tokens(one) for one in hold.costs(["item"]).sums] == [halves, halves]
+
+
 def test_costs_of_one_pipeline_and_from_a_time_on(hold, spent, clock):
     assert charged(hold, ["stage"], pipeline="q") == [{"stage": "a", "amount": 200_000, "payments": 2}]
     today = clock.now() // (DAY * 10**6)

@@ -33,7 +33,7 @@ from holdfast.engine.selection import Who
 from holdfast.errors import UsageError
 from holdfast.model.item_filter import Which
 from holdfast.model.money import shares
-from holdfast.model.paid_call import CallFacts
+from holdfast.model.paid_call import NO_FACTS, TOKENS, CallFacts
 from holdfast.model.states import State
 from holdfast.store import Store, Transaction
 from holdfast.testing import ManualClock
@@ -56,7 +56,7 @@ PLENTY = 1_000_000
 
 #: What `costs` is asked by, and what it tells.
 BY = (("resource",), ("stage",), ("day",), ("resource", "day"), ("pipeline", "stage"))
-TOLD = ("spent", "costs", "in_doubt", "payments", "doubts", "set_aside")
+TOLD = ("spent", "costs", "in_doubt", "payments", "doubts", "set_aside", *TOKENS)
 
 #: An item at a stage: pipeline, stage, key.
 Place = tuple[str, str, str]
@@ -71,6 +71,8 @@ class Call:
     state: str
     amount: int
     lease: int = 0
+    #: In and out, and the parts of these, as far as facts have told them.
+    tokens: tuple[int, ...] = (0, 0, 0, 0)
     #: All rows of a call for several items, the first one first; only that one is a payment, or a doubt.
     shares: list[Call] = field(default_factory=list)
 
@@ -82,7 +84,8 @@ class Call:
     def sums(self) -> Counter[str]:
         one = int(self.whole[0] is self)
         if self.state in ("done", "rejected"):
-            return Counter(costs=self.amount, payments=one if self.amount else 0)
+            tokens = dict(zip(TOKENS, self.tokens, strict=True))
+            return Counter(costs=self.amount, payments=one if self.amount else 0, **tokens)
         return Counter(in_doubt=self.amount, doubts=one) if self.state == "doubtful" else Counter()
 
     def day(self, zone: str) -> int:
@@ -119,19 +122,22 @@ class Reference:
     memos: dict[tuple[Place, str], Memo] = field(default_factory=dict)
     running: dict[int, Running] = field(default_factory=dict)
 
-    def pay(self, run: Running, name: str, state: str, amount: int, resource: str | None) -> Call:
+    def pay(
+        self, run: Running, name: str, state: str, amount: int, resource: str | None, facts: CallFacts = NO_FACTS
+    ) -> Call:
         uses = STAGES[run.place[:2]]
-        call = Call(
-            run.place, name, resource or (uses[0] if uses else ""), self.clock.now(), state, amount, run.lease.id
-        )
+        counts_for = resource or (uses[0] if uses else "")
+        call = Call(run.place, name, counts_for, self.clock.now(), state, amount, run.lease.id, facts.tokens)
         self.calls.append(call)
         if state == "done":
             self._use(run, call)
         return call
 
-    def settle(self, call: Call, state: str, amount: int) -> None:
+    def settle(self, call: Call, state: str, amount: int, facts: CallFacts = NO_FACTS) -> None:
         before = sum(call.sums[name] for name in ("costs", "in_doubt"))
         call.state, call.amount = state, amount
+        if facts != NO_FACTS:
+            call.tokens = facts.tokens
         if (run := self.running.get(call.lease)) is not None:
             self._use(run, call, before)
 
@@ -275,7 +281,7 @@ class Walk:
         doubt = memo is not None and memo.state == "intended"
         asked = doubt and self.random.random() < 0.5
         estimate, resource = self.random.choice([None, self._amount()]), self._resource()
-        facts = CallFacts("large", 7, 0)
+        facts = self._facts()
         self.app.intend(
             run.lease,
             name,
@@ -287,7 +293,7 @@ class Walk:
         )
         if memo is not None and asked and memo.call.state == "doubtful":
             self.books.settle(memo.call, "not_charged", 0)
-        call = self.books.pay(run, name, "intended", estimate or 0, resource)
+        call = self.books.pay(run, name, "intended", estimate or 0, resource, facts)
         self.books.memos[run.place, name] = Memo("intended", call, 0 if memo is None else memo.rejections)
         run.begun.add(name)
         return f"{run.place} intends {name}, estimate {estimate}, resource {resource}, asked {asked}"
@@ -298,10 +304,10 @@ class Walk:
         if found is None:
             return None
         run, name, memo = found
-        cost = self.random.choice([0, self._amount(), self._amount()])
-        self.app.paid(run.lease, name, cost)
+        cost, facts = self.random.choice([0, self._amount(), self._amount()]), self._facts()
+        self.app.paid(run.lease, name, cost, facts=facts)
         if memo.call.state in ("intended", "doubtful"):
-            self.books.settle(memo.call, "done", cost)
+            self.books.settle(memo.call, "done", cost, facts)
         memo.state = "done"
         run.begun.add(name)
         return f"{run.place} records {name} for {cost}"
@@ -348,15 +354,15 @@ class Walk:
         else:
             return None
         self.together.remove((runs, name, calls))
-        cost = self.random.choice([0, 2, self._amount()])
-        parts = shares(cost, len(mine))
+        cost, lead = self.random.choice([0, 2, self._amount()]), mine[0][0].lease.id
+        parts, facts = shares(cost, len(mine)), self._facts().shares(len(mine))
         self._remember(
-            MemoWrite(run.lease, name, "done", "1", "key of all", cost=part, value="1", lead=mine[0][0].lease.id)
-            for (run, _), part in zip(mine, parts, strict=True)
+            MemoWrite(run.lease, name, "done", "1", "key of all", cost=part, value="1", facts=its, lead=lead)
+            for (run, _), part, its in zip(mine, parts, facts, strict=True)
         )
-        for (run, call), part in zip(mine, parts, strict=True):
+        for (run, call), part, its in zip(mine, parts, facts, strict=True):
             if call.state in ("intended", "doubtful"):
-                self.books.settle(call, "done", part)
+                self.books.settle(call, "done", part, its)
             if run in here:
                 self.books.memos[run.place, name].state = "done"
         return f"{[run.place for run, _ in mine]} record {name} together for {cost}, {len(mine) - len(here)} of them too late"
@@ -490,7 +496,9 @@ class Walk:
 
     def repair(self) -> str:
         """Somebody spoils the sums, and they are rebuilt."""
-        table, column = self.random.choice(["money amount", "money doubts", "spent amount", "spent in_doubt"]).split()
+        table, column = self.random.choice(
+            ["money amount", "money doubts", "money tokens_cached", "spent amount", "spent in_doubt"]
+        ).split()
         self.app.execute(
             f"UPDATE holdfast_{table} SET {column} = {column} + 1 WHERE day % 2 = {self.random.randrange(2)}"
         )
@@ -548,6 +556,10 @@ class Walk:
     def _amount(self) -> int:
         return self.random.randrange(1, 3 * UNIT)
 
+    def _facts(self) -> CallFacts:
+        model = self.random.choice(["small", "large"])
+        return self.random.choice([NO_FACTS, CallFacts(model, *(self.random.randrange(9) for _ in TOKENS))])
+
     def _resource(self) -> str | None:
         return self.random.choice([None, None, "berlin", "howe"])
 
@@ -561,7 +573,7 @@ class Walk:
         run = self._running()
         if run is None:
             return None
-        paid = [(self._amount(), self._resource()) for _ in range(self.random.choice([0, 0, 1, 2]))]
+        paid = [(self._amount(), self._resource(), self._facts()) for _ in range(self.random.choice([0, 0, 1, 2]))]
         one = FinishedAttempt(
             run.lease,
             state,
@@ -570,11 +582,11 @@ class Walk:
             output_hash="0" if passes else None,
             snooze=snooze,
             error=None if passes else "boom",
-            costs=[Cost(*each, CallFacts("small")) for each in paid],
+            costs=[Cost(*each) for each in paid],
         )
         self.app._finish(one, how(one))
-        for amount, resource in paid:
-            self.books.pay(run, "", "done", amount, resource)
+        for amount, resource, facts in paid:
+            self.books.pay(run, "", "done", amount, resource, facts)
         self.books.end(run)
         if passes:
             self.books.pass_on(run.place)

@@ -36,7 +36,7 @@ def spend(app: Limited) -> None:
     """One call that is charged, one that is in doubt, one that was refused, and an amount that was reported."""
     charged, doubtful, refused = app.begin(3)
     for lease in (charged, doubtful, refused):
-        app.intend(lease, estimate=2 * UNIT, facts=CallFacts("large", 7, 3))
+        app.intend(lease, estimate=2 * UNIT, facts=CallFacts("large", 7, 3, 5, 2))
     app.paid(charged, cost=UNIT)
     app.end(charged, cost=UNIT // 4)
     app.permanent(doubtful, "no answer")
@@ -97,12 +97,17 @@ DAMAGE = (
     ),
     ("UPDATE holdfast_money SET tokens_in = 0", "tokens in 0, the ledger says 7"),
     (
+        "UPDATE holdfast_money SET tokens_cached = tokens_cached + 8 WHERE tokens_cached > 0",
+        "model 'large' on 2027-03-22: tokens cached 13, the ledger says 5",
+    ),
+    ("UPDATE holdfast_money SET tokens_reasoning = 0", "tokens reasoning 0, the ledger says 2"),
+    (
         "UPDATE holdfast_money SET doubts = 0, in_doubt = 0",
         "doubts 0, the ledger says 1; in doubt 0.00, the ledger says 2.00",
     ),
     ("DELETE FROM holdfast_money", "costs of p/work, resource 'api'"),
     (
-        "INSERT INTO holdfast_money VALUES (7, 999, '', '', 20535, 1, 5, 0, 0, 0, 0)",
+        "INSERT INTO holdfast_money VALUES (7, 999, '', '', 20535, 1, 5, 0, 0, 0, 0, 0, 0)",
         "costs of stage 999 on 2026-03-23: payments 1, the ledger says 0; costs 0.000005, the ledger says 0.00",
     ),
     ("UPDATE holdfast_spent SET amount = 0", "costs 0.00, the ledger says 1.25"),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import UsageError
-from holdfast.model import money
+from holdfast.model import codec, money
 from holdfast.model.money import micros, shares, spoken
 from holdfast.model.paid_call import CallFacts
 
@@ -152,6 +152,26 @@ def test_the_facts_of_a_call_are_those_of_each_of_its_items_and_its_tokens_are_s
     facts = CallFacts.read({"model": "small", "tokens_in": 7, "region": "eu"}, where="here")
     assert facts.shares(1) == [facts]
     assert facts.shares(2) == [
-        CallFacts("small", 4, 0, '{"model":"small","tokens_in":4,"region":"eu"}'),
-        CallFacts("small", 3, 0, '{"model":"small","tokens_in":3,"region":"eu"}'),
+        CallFacts("small", 4, text='{"model":"small","tokens_in":4,"region":"eu"}'),
+        CallFacts("small", 3, text='{"model":"small","tokens_in":3,"region":"eu"}'),
     ]
+
+
+def test_every_number_of_tokens_of_a_call_is_shared_by_its_items_to_the_last_one():
+    whole = {"tokens_in": 7, "tokens_out": 5, "tokens_cached": 4, "tokens_reasoning": 1, "tokens_cache_write": 2}
+    parts = CallFacts.read(whole, where="here").shares(3)
+    for name, n in whole.items():
+        told = [codec.decode(one.text)[name] for one in parts]
+        assert (sum(told), max(told) - min(told)) in {(n, 0), (n, 1)}, name
+        assert name not in CallFacts._fields or [getattr(one, name) for one in parts] == told
+
+
+def test_a_number_of_tokens_that_an_answer_leaves_open_is_none():
+    facts = CallFacts.read({"tokens_in": 7, "tokens_cached": None, "tokens_reasoning": None}, where="here")
+    assert facts[1:5] == (7, 0, 0, 0)
+    assert [one[1:] for one in facts.shares(2)] == [
+        (4, 0, 0, 0, '{"tokens_in":4,"tokens_cached":null,"tokens_reasoning":null}'),
+        (3, 0, 0, 0, '{"tokens_in":3,"tokens_cached":null,"tokens_reasoning":null}'),
+    ]
+    with pytest.raises(UsageError, match="tokens_cached -1 is not a whole number of zero or more"):
+        CallFacts.read({"tokens_cached": -1}, where="here")

@@ -186,9 +186,9 @@ class Limited(App):
         """A paid call is about to be made."""
         self._remember(MemoWrite(lease, name, "intended", "1", f"key of {name}", estimate, **more))
 
-    def paid(self, lease: Lease, name: str = "call", cost: int = 0, resource: str | None = None) -> None:
+    def paid(self, lease: Lease, name: str = "call", cost: int = 0, resource: str | None = None, **more: Any) -> None:
         """A paid call was made, and is recorded."""
-        self._remember(MemoWrite(lease, name, "done", "1", f"key of {name}", None, cost, "null", resource))
+        self._remember(MemoWrite(lease, name, "done", "1", f"key of {name}", None, cost, "null", resource, **more))
 
     def refused(self, lease: Lease, name: str = "call") -> None:
         """The provider refused a paid call: it is free."""

@@ -16,7 +16,8 @@ def paid_books(url: str, version: str = "1") -> Pipeline:
 
     @books.stage(after=extract, resource="gemini", version=version)
     def summarise(item: Item, ctx: Context) -> str:
-        ctx.cost("0.40", facts={"model": HOSTILE[0], "tokens_in": 1000, "tokens_out": 50})
+        tokens = {"tokens_in": 1000, "tokens_out": 50, "tokens_cached": 600, "tokens_reasoning": 20}
+        ctx.cost("0.40", facts={"model": HOSTILE[0], **tokens})
         if item.key.startswith("bad"):
             raise Permanent(f"{item.key} says {HOSTILE[0]}")
         return f"about {item.key}, version {version}"

@@ -44,9 +44,11 @@ def test_sums_are_those_of_the_app_in_every_form(paid: str, serve: Callable[...,
     assert answered["costs"] == found.json()
     assert answered["limits"] == json_of(limits)
     lines = list(csv.DictReader(io.StringIO(web.get(f"/costs.csv?{query}").text)))
-    assert [(one["costs"], one["tokens_in"]) for one in lines] == [("0.8", "2000")]
+    columns = ("costs", "tokens_in", "tokens_out", "tokens_cached", "tokens_reasoning")
+    assert [tuple(one[name] for name in columns) for one in lines] == [("0.8", "2000", "100", "1200", "40")]
     page = web.get(f"/costs?{query}").text
-    assert "0.80 in 2 payments" in page and "2,000 in, 100 out" in page
+    assert "0.80 in 2 payments" in page and "2,000 in (1,200 cached), 100 out (40 reasoning)" in page
+    assert "Tokens cached</th>" in page and '<td class="n">1,200</td><td class="n">40</td></tr>' in page
     assert "<script>alert" not in page
 
 

@@ -19,6 +19,7 @@ from holdfast.model.money import micros
 from tests.support.bench import QUICK, Bench, Ran
 from tests.support.money import charged
 from tests.support.processes import wait_for
+from tests.support.steps import ask
 
 pytestmark = pytest.mark.req("V4")
 
@@ -87,7 +88,8 @@ def shares(ran: Ran, state: str = "done") -> dict[str, int]:
 def test_one_call_is_made_for_a_batch_and_its_price_is_shared_to_the_last_millionth(
     run: Bench, provider: Provider, kind: str
 ):
-    facts = {"model": "small", "tokens_in": 13, "region": "eu"}
+    tokens = {"tokens_in": 13, "tokens_out": 8, "tokens_cached": 7, "tokens_reasoning": 2}
+    facts = {"model": "small", "region": "eu", **tokens}
     ran = run(embedding(provider, kind=kind, batch=3, facts=facts), KEYS[:3])
 
     assert provider.calls == [KEYS[:3]]
@@ -95,7 +97,12 @@ def test_one_call_is_made_for_a_batch_and_its_price_is_shared_to_the_last_millio
     assert charged(ran.app) == [{"pipeline": "p", "stage": "embed", "amount": PRICE, "payments": 1}]
     by_item = {one.item: micros(one.costs) for one in ran.app.costs(["item"]).sums}
     assert sorted(by_item.values()) == [333_333, 333_333, 333_334]
-    assert [one.tokens_in for one in ran.app.costs(["model"]).sums] == [13]
+    [by_model] = ran.app.costs(["model"]).sums
+    assert {name: getattr(by_model, name) for name in tokens} == tokens
+    [view] = ran.app.store.read(
+        lambda tx: ask(tx, f"SELECT {', '.join(f'SUM({n})' for n in tokens)} FROM holdfast_costs")
+    )
+    assert [*map(int, view)] == [*tokens.values()]
     assert sorted(ran.app.calls(key)[0].facts["tokens_in"] for key in KEYS[:3]) == [4, 4, 5]
     assert ran.events("in_doubt") == ran.events("money_in_doubt") == ()
 

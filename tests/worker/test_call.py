@@ -136,8 +136,9 @@ def test_the_usage_in_the_answer_is_priced_and_counted_by_model(run: Bench, clie
     # 600 new and 400 cached tokens read, 500 written.
     assert by_model.costs == 2 * Decimal("0.00264")
     assert (by_model.model, by_model.tokens_in, by_model.tokens_out) == ("small-2026-01-01", 2000, 1000)
+    assert (by_model.tokens_cached, by_model.tokens_reasoning) == (800, 0)
     [call] = ran.app.show("a").calls
-    assert call.facts["tokens_cached"] == 400
+    assert call.facts["tokens_cached"] == call.tokens_cached == 400
 
 
 @pytest.mark.req("P12")
@@ -320,7 +321,8 @@ def test_the_embeddings_of_a_batch_are_taken_apart_and_its_items_share_the_price
     def embed(items: list[Item], model: str) -> dict[str, Any]:
         client.create(model=model, prompt=" ".join(item.key for item in items))
         vectors = [{"object": "embedding", "index": n, "embedding": [n, 0.5]} for n in range(len(items))]
-        return {"object": "list", "model": model, "data": vectors[::-1], "usage": {"prompt_tokens": 3000}}
+        used = {"prompt_tokens": 3000, "prompt_tokens_details": {"cached_tokens": 30}}
+        return {"object": "list", "model": model, "data": vectors[::-1], "usage": used}
 
     def work(items: list[Item], ctx: BatchContext) -> list[Any]:
         options = ctx.options(parse=lambda told: told["embedding"])
@@ -329,8 +331,9 @@ def test_the_embeddings_of_a_batch_are_taken_apart_and_its_items_share_the_price
     ran = run(one_stage(work, batch=3), ["a", "b", "c"])
     assert [ran.result(key, "work") for key in "abc"] == [[0, 0.5], [1, 0.5], [2, 0.5]]
     assert client.prompts == ["a b c"]
-    sums = {one.item: (one.costs, one.tokens_in) for one in ran.app.costs(["item"]).sums}
-    assert sums == dict.fromkeys("abc", (Decimal("0.001"), 1000))
+    sums = {one.item: (one.costs, one.tokens_in, one.tokens_cached) for one in ran.app.costs(["item"]).sums}
+    # 990 new tokens for each, and 10 cached ones at a tenth of the price.
+    assert sums == dict.fromkeys("abc", (Decimal("0.000991"), 1000, 10))
 
 
 # What errors mean -----------------------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ from tests.support.processes import wait_for
 pytestmark = pytest.mark.req("P4", "V13")
 
 KEYS = ["a", "b", "c"]
+#: Of each paid call.
+TOKENS = {"tokens_in": 9, "tokens_out": 8, "tokens_cached": 7, "tokens_reasoning": 6}
 
 
 class Shop:
@@ -33,7 +35,7 @@ class Shop:
 
             def handle(item: Item, ctx: Context, name: str = name, price: float = price) -> Any:
                 if price:
-                    return ctx.once("answer", self._pay, name, item.key, cost=price)
+                    return ctx.once("answer", self._pay, name, item.key, cost=price, facts=TOKENS)
                 return f"{name} of {item.key}"
 
             pipeline.stage(name=name, backoff=QUICK, **given)(handle)
@@ -263,6 +265,8 @@ def test_a_rename_that_nobody_declared_waits_for_a_word_and_can_be_declared_late
     assert ran.states("digest") == ran.states("print") == {"done": 5}
     assert [ran.result(key, "digest") for key in ("a", "d", "e")] == ["summary of a", "digest of d", "digest of e"]
     assert costs(ran) == {"digest": 2_000_000}
+    [sums] = ran.app.costs(["stage"]).sums
+    assert {name: getattr(sums, name) for name in TOKENS} == {name: 5 * n for name, n in TOKENS.items()}
     assert ran.app.plan("books") == ()
     assert [call.stage for call in ran.app.calls("d")] == ["digest"]
 

@@ -34,6 +34,8 @@ CREATE TABLE holdfast_calls (
     model TEXT NOT NULL,
     tokens_in BIGINT NOT NULL,
     tokens_out BIGINT NOT NULL,
+    tokens_cached BIGINT NOT NULL DEFAULT 0,
+    tokens_reasoning BIGINT NOT NULL DEFAULT 0,
     facts TEXT NOT NULL,
     -- The day of the call, in the zone of its resource, counted from 1970.
     day BIGINT NOT NULL,
@@ -60,6 +62,8 @@ CREATE TABLE holdfast_money (
     in_doubt BIGINT NOT NULL,
     tokens_in BIGINT NOT NULL,
     tokens_out BIGINT NOT NULL,
+    tokens_cached BIGINT NOT NULL DEFAULT 0,
+    tokens_reasoning BIGINT NOT NULL DEFAULT 0,
     PRIMARY KEY (slot, stage, resource, model, day)
 ) {keyed} {hot};
 
@@ -257,7 +261,7 @@ SELECT p.name AS pipeline, s.name AS stage, i.key AS item, c.name, c.state, NULL
        NULLIF(c.model, '') AS model, {date_of_call} AS day,
        CAST(CASE WHEN c.state = 'doubtful' THEN 0 ELSE c.amount END / 1000000.0 AS NUMERIC(24, 6)) AS costs,
        CAST(CASE WHEN c.state = 'doubtful' THEN c.amount ELSE 0 END / 1000000.0 AS NUMERIC(24, 6)) AS in_doubt,
-       c.tokens_in, c.tokens_out
+       c.tokens_in, c.tokens_out, c.tokens_cached, c.tokens_reasoning
 FROM holdfast_calls c LEFT JOIN holdfast_stages s ON s.id = c.stage LEFT JOIN holdfast_pipelines p ON p.id = s.pipeline
 LEFT JOIN holdfast_items i ON i.id = c.item
 WHERE c.state IN ('done', 'rejected', 'doubtful');

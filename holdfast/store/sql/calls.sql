@@ -1,25 +1,25 @@
 -- The ledger: one row per paid call, and sums of it per day.
 
 -- name: add_calls
-INSERT INTO holdfast_calls (stage, item, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, facts, day, at)
-SELECT r.stage, r.item, r.name, r.state, r.lease, r.life, r.amount, r.resource, r.model, r.tokens_in, r.tokens_out, r.facts, r.day, r.at
-FROM {rows stage bigint, item bigint, name text, state text, lease bigint, life int, amount bigint, resource text, model text, tokens_in bigint, tokens_out bigint, facts text, day bigint, at bigint}
+INSERT INTO holdfast_calls (stage, item, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, tokens_cached, tokens_reasoning, facts, day, at)
+SELECT r.stage, r.item, r.name, r.state, r.lease, r.life, r.amount, r.resource, r.model, r.tokens_in, r.tokens_out, r.tokens_cached, r.tokens_reasoning, r.facts, r.day, r.at
+FROM {rows stage bigint, item bigint, name text, state text, lease bigint, life int, amount bigint, resource text, model text, tokens_in bigint, tokens_out bigint, tokens_cached bigint, tokens_reasoning bigint, facts text, day bigint, at bigint}
 WHERE true
 RETURNING id, stage, item, name;
 
 -- name: change_calls
 UPDATE holdfast_calls SET state = r.state, amount = r.amount, model = r.model, tokens_in = r.tokens_in, tokens_out = r.tokens_out,
-    facts = r.facts, reason = r.reason, value = r.value
-FROM {rows id bigint, state text, amount bigint, model text, tokens_in bigint, tokens_out bigint, facts text, reason text, value text}
+    tokens_cached = r.tokens_cached, tokens_reasoning = r.tokens_reasoning, facts = r.facts, reason = r.reason, value = r.value
+FROM {rows id bigint, state text, amount bigint, model text, tokens_in bigint, tokens_out bigint, tokens_cached bigint, tokens_reasoning bigint, facts text, reason text, value text}
 WHERE holdfast_calls.id = r.id;
 
 -- name: read_calls
 -- Locked until the transaction ends: settling a call depends on its current row.
-SELECT id, stage, item, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, facts, day, at, reason, value, share_of
+SELECT id, stage, item, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, tokens_cached, tokens_reasoning, facts, day, at, reason, value, share_of
 FROM holdfast_calls WHERE id {in calls} ORDER BY id {for_update};
 
 -- name: read_shares
-SELECT id, stage, item, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, facts, day, at, reason, value, share_of
+SELECT id, stage, item, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, tokens_cached, tokens_reasoning, facts, day, at, reason, value, share_of
 FROM holdfast_calls WHERE share_of = :call ORDER BY id {for_update};
 
 -- name: share_calls
@@ -32,13 +32,13 @@ WHERE c.id = :call AND s.state = 'intended';
 
 -- name: intended_calls
 -- Calls of these items without a recorded end. They are found before sorting: otherwise the planner may walk all calls in order.
-SELECT id, stage, item, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, facts, day, at, reason, value, share_of
+SELECT id, stage, item, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, tokens_cached, tokens_reasoning, facts, day, at, reason, value, share_of
 FROM holdfast_calls WHERE state = 'intended' AND id = ANY(ARRAY(
     SELECT id FROM holdfast_calls WHERE item {in items} AND stage {in stages} AND state = 'intended')) ORDER BY id {for_update};
 
 -- name: item_calls
 -- In the order of the index: with another order, the planner may walk all calls.
-SELECT id, stage, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, facts, day, at, reason, value, share_of
+SELECT id, stage, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, tokens_cached, tokens_reasoning, facts, day, at, reason, value, share_of
 FROM holdfast_calls WHERE item = :item ORDER BY stage, id;
 
 -- name: end_of_doubts
@@ -58,17 +58,20 @@ WHERE c.state = 'doubtful' AND c.stage = :stage AND c.item > :item AND c.item <=
 ORDER BY c.item;
 
 -- name: add_money
-INSERT INTO holdfast_money (slot, stage, resource, model, day, payments, amount, doubts, in_doubt, tokens_in, tokens_out)
-{values slot bigint, stage bigint, resource text, model text, day bigint, payments bigint, amount bigint, doubts bigint, in_doubt bigint, tokens_in bigint, tokens_out bigint}
+INSERT INTO holdfast_money (slot, stage, resource, model, day, payments, amount, doubts, in_doubt, tokens_in, tokens_out, tokens_cached, tokens_reasoning)
+{values slot bigint, stage bigint, resource text, model text, day bigint, payments bigint, amount bigint, doubts bigint, in_doubt bigint, tokens_in bigint, tokens_out bigint, tokens_cached bigint, tokens_reasoning bigint}
 ON CONFLICT (slot, stage, resource, model, day) DO UPDATE SET payments = holdfast_money.payments + excluded.payments,
     amount = holdfast_money.amount + excluded.amount, doubts = holdfast_money.doubts + excluded.doubts,
     in_doubt = holdfast_money.in_doubt + excluded.in_doubt, tokens_in = holdfast_money.tokens_in + excluded.tokens_in,
-    tokens_out = holdfast_money.tokens_out + excluded.tokens_out;
+    tokens_out = holdfast_money.tokens_out + excluded.tokens_out,
+    tokens_cached = holdfast_money.tokens_cached + excluded.tokens_cached,
+    tokens_reasoning = holdfast_money.tokens_reasoning + excluded.tokens_reasoning;
 
 -- name: sum_money
 SELECT stage, resource, model, day, {sum payments} AS payments, {sum amount} AS costs,
        {sum doubts} AS doubts, {sum in_doubt} AS in_doubt,
-       {sum tokens_in} AS tokens_in, {sum tokens_out} AS tokens_out
+       {sum tokens_in} AS tokens_in, {sum tokens_out} AS tokens_out,
+       {sum tokens_cached} AS tokens_cached, {sum tokens_reasoning} AS tokens_reasoning
 FROM holdfast_money GROUP BY stage, resource, model, day;
 
 -- name: sum_calls
@@ -82,6 +85,8 @@ SELECT c.stage, CASE WHEN CAST(:items AS INTEGER) = 1 THEN c.item END AS item, c
        {sum CASE WHEN c.state = 'doubtful' THEN c.amount ELSE 0 END} AS in_doubt,
        {sum CASE WHEN c.state IN ('done', 'rejected') THEN c.tokens_in ELSE 0 END} AS tokens_in,
        {sum CASE WHEN c.state IN ('done', 'rejected') THEN c.tokens_out ELSE 0 END} AS tokens_out,
+       {sum CASE WHEN c.state IN ('done', 'rejected') THEN c.tokens_cached ELSE 0 END} AS tokens_cached,
+       {sum CASE WHEN c.state IN ('done', 'rejected') THEN c.tokens_reasoning ELSE 0 END} AS tokens_reasoning,
        COUNT(*) AS calls, MAX(CASE WHEN c.lease = 0 THEN c.at END) AS old_at
 FROM holdfast_calls c {by ix_holdfast_calls_at} WHERE c.at >= :since AND c.at < :until GROUP BY 1, 2, 3, 4, 5, 6;
 

@@ -67,13 +67,15 @@ DELETE FROM holdfast_memos WHERE stage = :stage;
 UPDATE holdfast_calls SET stage = :into WHERE stage = :stage;
 
 -- name: join_money
-INSERT INTO holdfast_money (slot, stage, resource, model, day, payments, amount, doubts, in_doubt, tokens_in, tokens_out)
-SELECT slot, :into, resource, model, day, payments, amount, doubts, in_doubt, tokens_in, tokens_out
+INSERT INTO holdfast_money (slot, stage, resource, model, day, payments, amount, doubts, in_doubt, tokens_in, tokens_out, tokens_cached, tokens_reasoning)
+SELECT slot, :into, resource, model, day, payments, amount, doubts, in_doubt, tokens_in, tokens_out, tokens_cached, tokens_reasoning
 FROM holdfast_money WHERE stage = :stage
 ON CONFLICT (slot, stage, resource, model, day) DO UPDATE SET payments = holdfast_money.payments + excluded.payments,
     amount = holdfast_money.amount + excluded.amount, doubts = holdfast_money.doubts + excluded.doubts,
     in_doubt = holdfast_money.in_doubt + excluded.in_doubt, tokens_in = holdfast_money.tokens_in + excluded.tokens_in,
-    tokens_out = holdfast_money.tokens_out + excluded.tokens_out;
+    tokens_out = holdfast_money.tokens_out + excluded.tokens_out,
+    tokens_cached = holdfast_money.tokens_cached + excluded.tokens_cached,
+    tokens_reasoning = holdfast_money.tokens_reasoning + excluded.tokens_reasoning;
 
 -- name: leave_money
 DELETE FROM holdfast_money WHERE stage = :stage;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import aiosqlite
 import ebooklib
+import httpx
 import numpy
 import openai
 import psycopg
@@ -12,5 +13,5 @@ import selectolax
 import semantic_text_splitter
 import wordllama
 
-assert all((aiosqlite, ebooklib, numpy, openai, psycopg, pypdf, selectolax, semantic_text_splitter, wordllama))
+assert all((aiosqlite, ebooklib, httpx, numpy, openai, psycopg, pypdf, selectolax, semantic_text_splitter, wordllama))
 print("examples: works")

@@ -27,7 +27,8 @@ class SQLiteDialect(Dialect):
             "for_update": "",
             "glob": "GLOB",
             "position": "instr",
-            "date_of_call": "date(c.day * 86400, 'unixepoch')",
+            # Not date(): DuckDB parses the views of a SQLite file itself, and its date() has one argument.
+            "date_of_call": "strftime('%Y-%m-%d', c.day * 86400, 'unixepoch')",
             "on_sqlite": "",
             "on_postgres": "--",
             "later": "--",

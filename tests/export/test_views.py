@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import re
 import runpy
 import shlex
 import shutil
 import sqlite3
 import subprocess
+import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psycopg
 import pytest
 from click.testing import CliRunner
@@ -24,6 +29,7 @@ from holdfast.store.postgres_address import read_url
 from holdfast.testing import ManualClock
 from tests.support.harness import App
 from tests.support.steps import ask
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.req("P14")
 
@@ -53,6 +59,7 @@ STAGE_COLUMNS = [
     "next_attempt_at",
     "error",
 ]
+PEOPLE = ("results", "item_stages_by_name", "costs")
 sqlite_only = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 postgres_only = pytest.mark.parametrize("database", ["postgres"], indirect=True)
 
@@ -182,14 +189,86 @@ def test_the_reference_names_every_column_of_the_views_and_its_statements_run(ev
         listed = page.partition(f"## `holdfast_{view}`\n")[2].partition("##")[0]
         assert re.findall(r"^\| `(\w+)` \|", listed, re.MULTILINE) == columns
         assert everything.store.read(lambda tx, view=view: columns_of(tx, view)) == columns  # type: ignore[misc]
+    for_duckdb, others = [], []
+    for block in re.findall(r"^```sql\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
+        (for_duckdb if block.startswith("-- DuckDB") else others).append(block)
     with sqlite3.connect(file_of(url)) as file:
-        for block in re.findall(r"^```sql\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
+        for block in others:
             assert file.execute(block.partition("-- PostgreSQL")[0].strip().rstrip(";")).fetchall()
+    asked = [one for block in for_duckdb for one in block.replace("books.db", file_of(url)).strip().split(";\n")]
+    _, sums, stages = in_duckdb(*asked)
+    assert ["summarise", "0.250001", "2027-01-15 08:00:00.000007"] in sums
+    assert [row[:4] for row in stages] == [["books", "good", "summarise", "done"]]
 
 
 def columns_of(tx: Transaction, view: str) -> list[str]:
     ask(tx, f"SELECT * FROM holdfast_{view} LIMIT 0")
     return list(tx.store.driver.columns())
+
+
+#: Of the command line: the extension, then statements. DuckDB has an SQLite of its own, and the locks of one are not seen by
+#: another in the same process.
+DUCKDB = """
+import json, sys, duckdb
+with duckdb.connect(config={"autoinstall_known_extensions": False}) as connection:
+    connection.execute(f"LOAD '{sys.argv[1]}'")
+    print(json.dumps([connection.execute(one).fetchall() for one in sys.argv[2:]], default=str))
+"""
+
+
+def in_duckdb(*statements: str) -> Any:
+    """What DuckDB answers, as JSON."""
+    found = importlib.util.find_spec("duckdb_extension_sqlite_scanner")
+    if found is None or found.origin is None:
+        pytest.skip("NOT PROVED HERE: DuckDB reads the views; install duckdb-extension-sqlite-scanner")
+    [extension] = Path(found.origin).parent.rglob("*.duckdb_extension")
+    given = [sys.executable, "-c", DUCKDB, str(extension), *statements]
+    return json.loads(subprocess.run(given, stdout=subprocess.PIPE, text=True, check=True).stdout)
+
+
+@sqlite_only
+def test_duckdb_reads_every_view_of_a_file_as_sqlite_does(everything: App, url: str) -> None:
+    with sqlite3.connect(file_of(url)) as file:
+        views = [name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'view'")]
+        rows = [as_text(file.execute(f"SELECT * FROM {view}").fetchall()) for view in views]
+    assert {f"holdfast_{name}" for name in PEOPLE} < set(views)
+    _, *read = in_duckdb(
+        f"ATTACH '{file_of(url)}' AS hf (TYPE sqlite, READ_ONLY)", *(f"SELECT * FROM hf.{view}" for view in views)
+    )
+    for view, ours, theirs in zip(views, rows, read, strict=True):
+        assert ours and as_text(theirs) == ours, view
+
+
+def as_text(rows: Sequence[Sequence[Any]]) -> list[list[str]]:
+    return sorted([str(value) for value in row] for row in rows)
+
+
+@sqlite_only
+@pytest.mark.skipif(
+    importlib.util.find_spec("datasette") is None,
+    reason="NOT PROVED HERE: Datasette reads the views; install datasette",
+)
+def test_datasette_serves_the_views(everything: App, url: str, tmp_path: Path) -> None:
+    socket = tmp_path / "datasette"
+    given = [sys.executable, "-m", "datasette", file_of(url), "--uds", str(socket)]
+    with subprocess.Popen([*given, "--setting", "sql_time_limit_ms", "60000"]) as program:
+        try:
+            wait_for(socket.exists)
+            folder = f"http://datasette/{Path(file_of(url)).stem}"
+            by_socket = httpx.HTTPTransport(uds=str(socket), retries=5)
+            with httpx.Client(base_url=folder, transport=by_socket, timeout=60) as client:
+
+                def served(view: str, **conditions: str) -> Any:
+                    return client.get(f"holdfast_{view}.json", params={"_shape": "array", **conditions}).json()
+
+                [result] = served("results", pipeline="books", key="good")
+                [stage] = served("item_stages_by_name", pipeline="news", state="on_hold")
+                [cost] = served("costs")
+        finally:
+            program.terminate()
+    assert list(result) == COLUMNS and result["cost"] == 0.250001 and result["result"] == '{"title":"V."}'
+    assert list(stage) == STAGE_COLUMNS and stage["key"] == "skipped" and stage["error"] == "ask the editor"
+    assert (cost["item"], cost["day"], cost["costs"]) == ("good", "2024-10-04", 0.250001)
 
 
 @sqlite_only

@@ -82,7 +82,7 @@ def _supervise(
             _child(file, given, place, reports=watch.is_wanted), _environment(store, yes), fleet.listener(place)
         ),
         processes,
-        patience_seconds=settings.grace_seconds + 20.0,
+        patience_seconds=settings.grace_seconds + 40.0,
     )
     try:
         return supervisor.run(on_pass=watch.tick)

@@ -17,6 +17,9 @@ from holdfast.store import Store
 
 log = logger("holdfast.worker")
 
+#: How often a process that waits for a last pass looks whether somebody is in a hurry.
+LOOK_SECONDS = 0.05
+
 
 class Service:
     """Something to do again and again while a process works."""
@@ -36,6 +39,9 @@ class Service:
 
     def last_pass(self) -> None:
         """Do what must still be done once the work has ended."""
+
+    def hurry(self) -> None:
+        """Make the last pass without waiting for anything, or cut it short; called from another thread."""
 
     def end(self) -> None:
         """Release what it holds. Nothing is called after this."""
@@ -126,12 +132,22 @@ class ServiceThread:
         self._stopped.set()
         self._work_is_over.set()
 
-    def join(self) -> None:
-        """Wait for the last passes, each within its time. A thread that hangs is left behind."""
+    def join(self, in_a_hurry: Callable[[], bool] = lambda: False) -> None:
+        """Wait for the last passes, each within its time; once somebody is in a hurry, they are cut short. A thread that hangs
+        is left behind.
+        """
         if self._thread.ident is None:
             self._release()
-        else:
-            self._thread.join(sum(service.last_pass_seconds for service in self._services))
+            return
+        give_up_at = time.monotonic() + sum(service.last_pass_seconds for service in self._services)
+        while self._thread.is_alive() and (left := give_up_at - time.monotonic()) > 0:
+            if in_a_hurry():
+                self.hurry()
+            self._thread.join(min(left, LOOK_SECONDS))
+
+    def hurry(self) -> None:
+        for service in self._services:
+            service.hurry()
 
     def _run(self) -> None:
         try:

@@ -297,7 +297,7 @@ class Worker(ContextReads):
         if not committer.broken:
             self._hand_back_waiting()
             give_up_at = time.monotonic() + self.settings.grace_seconds
-            while not committer.empty.is_set() and self._stop_requests < 2 and time.monotonic() < give_up_at:
+            while not committer.empty.is_set() and not self._in_a_hurry() and time.monotonic() < give_up_at:
                 self._wait_and_look()
             committer.hand_back(list(self._hand.calls))
             self._look()
@@ -305,9 +305,11 @@ class Worker(ContextReads):
         ended = committer.join(FAREWELL_SECONDS) and not committer.broken
         # Their last passes need a worker that is still registered.
         for thread in self._service_threads:
+            if self._in_a_hurry():
+                thread.hurry()
             thread.finish()
         for thread in self._service_threads:
-            thread.join()
+            thread.join(self._in_a_hurry)
         # Without a last pass its leases expire, and others take them over.
         self._heartbeat_thread.finish(last_pass=ended)
         self._heartbeat_thread.join()
@@ -315,6 +317,10 @@ class Worker(ContextReads):
             pool.stop()
         self._parts.close()
         self._reader.close()
+
+    def _in_a_hurry(self) -> bool:
+        """Whether it was asked to stop a second time."""
+        return self._stop_requests > 1
 
     # Between the parts --------------------------------------------------------------------------------------------
 

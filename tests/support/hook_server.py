@@ -27,7 +27,8 @@ class Call:
 
 class HookServer:
     def __init__(self) -> None:
-        #: What the next calls get: a status, `hang` for no answer, `trickle` for one that never ends.
+        #: What the next calls get: a status, `hang` for no answer, `trickle` for one that never ends, `slow` for 200
+        #: after half a second.
         self.answers: list[int | str] = [200]
         self.calls: list[Call] = []
         self._lock = threading.Lock()
@@ -67,6 +68,9 @@ class HookServer:
             def do_POST(self) -> None:
                 text = self.rfile.read(int(self.headers["Content-Length"]))
                 answer = hook._note(self.path, dict(self.headers), json.loads(text))
+                if answer == "slow":
+                    hook._over.wait(0.5)
+                    answer = 200
                 if answer == "hang":
                     hook._over.wait()
                 elif answer == "trickle":

@@ -347,15 +347,73 @@ def test_more_alerts_than_can_be_told_at_a_time_are_all_told(desk: Desk, hook: H
     assert {call.body["alert"] for call in hook.to("/x")} == {f"r{n}" for n in range(2, 12)}
 
 
-def test_a_stop_does_not_wait_for_an_address_that_hangs(desk: Desk, hook: HookServer, monkeypatch: Any):
-    monkeypatch.setattr(telling, "WEBHOOK_SECONDS", 60.0)
-    monkeypatch.setattr(alerting, "LAST_PASS_SECONDS", 0.3)
+def test_a_stop_waits_for_an_address_as_long_as_a_request_may_take_and_no_longer(
+    desk: Desk, hook: HookServer, monkeypatch: Any
+):
+    monkeypatch.setattr(alerting, "LAST_PASS_SECONDS", 0.1)
+    end(desk_with_a_call_that_hangs(desk, hook))
+    [(_, attempts, worker, error)] = desk.deliveries()
+    assert (attempts, worker, error) == (1, None, "no answer within 0 s")
+
+
+def test_a_second_stop_waits_for_no_address(desk: Desk, hook: HookServer, monkeypatch: Any):
+    monkeypatch.setattr(telling, "WEBHOOK_SECONDS", 600.0)
+    mine = desk_with_a_call_that_hangs(desk, hook)
+    stops = iter([False, False])
+    began = time.monotonic()
+    mine.finish()
+    mine.join(lambda: next(stops, True))
+    assert time.monotonic() - began < telling.WEBHOOK_SECONDS / 2
+    [(_, attempts, worker, error)] = desk.deliveries()
+    assert (attempts, worker, error) == (1, None, "its worker ended before it was delivered")
+
+
+def desk_with_a_call_that_hangs(desk: Desk, hook: HookServer) -> ServiceThread:
     mine = desk.start(rule(webhook=f"{hook.url}/hang"))
     desk.happen()
     wait_for(lambda: hook.calls)
-    began = time.monotonic()
-    end(mine)
-    assert time.monotonic() - began < telling.WEBHOOK_SECONDS / 2
+    return mine
+
+
+def test_who_stops_in_a_hurry_starts_no_delivery(desk: Desk, hook: HookServer):
+    mine = desk.idle(rule(webhook=f"{hook.url}/x"))
+    mine.one_pass()
+    desk.happen()
+    mine.hurry()
+    mine.last_pass()
+    assert hook.calls == desk.events("alert_told") == []
+
+
+def test_an_address_that_is_slower_than_the_end_of_a_run_is_told_once_over_all_runs(
+    desk: Desk, hook: HookServer, monkeypatch: Any
+):
+    monkeypatch.setattr(telling, "WEBHOOK_SECONDS", 600.0)
+    monkeypatch.setattr(alerting, "LAST_PASS_SECONDS", 0.1)
+    hook.answers = ["slow"]
+    for _ in range(3):
+        mine = desk.start(rule(webhook=f"{hook.url}/x"))
+        desk.happen()
+        end(mine)
+        time.sleep(0.05)
+    assert len(hook.calls) == len(desk.events("alert_told")) == 1
+    assert desk.deliveries() == []
+
+
+def test_a_delivery_that_ends_after_the_last_look_counts_as_it_ended(desk: Desk, hook: HookServer, monkeypatch: Any):
+    monkeypatch.setattr(alerting, "LAST_PASS_SECONDS", 0.0)
+    mine = desk.idle(rule(log=True))
+    mine.one_pass()
+    desk.happen()
+    look = mine._last_look
+
+    def look_and_linger(**given: Any) -> None:
+        look(**given)
+        wait_for(lambda: all(one._ended.is_set() for one in mine._under_way))
+
+    monkeypatch.setattr(mine, "_last_look", look_and_linger)
+    mine.last_pass()
+    assert len(desk.events("alert_told")) == 1
+    assert desk.deliveries() == []
 
 
 def test_what_happens_last_is_told_and_written_down_before_a_worker_ends(desk: Desk, hook: HookServer):
@@ -387,12 +445,13 @@ def test_run_after_run_an_alert_is_told_once_in_its_period(desk: Desk, hook: Hoo
 def test_what_could_not_be_told_before_the_end_has_failed_and_comes_again_with_the_same_number(
     desk: Desk, hook: HookServer, monkeypatch: Any
 ):
-    monkeypatch.setattr(telling, "WEBHOOK_SECONDS", 60.0)
-    monkeypatch.setattr(alerting, "LAST_PASS_SECONDS", 0.3)
+    monkeypatch.setattr(telling, "WEBHOOK_SECONDS", 600.0)
     hook.answers = ["hang", 200]
     mine = desk.start(rule(webhook=f"{hook.url}/x"))
     desk.happen()
-    end(mine)
+    wait_for(lambda: hook.calls)
+    mine.finish()
+    mine.join(lambda: True)
     [(_, attempts, worker, error)] = desk.deliveries()
     assert (attempts, worker, error) == (1, None, "its worker ended before it was delivered")
     desk.start(rule(webhook=f"{hook.url}/x"))

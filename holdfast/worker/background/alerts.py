@@ -19,7 +19,7 @@ from holdfast.model.log_lines import logger
 from holdfast.model.redact import remember_secret
 from holdfast.runtime.services import MakeService, Service
 from holdfast.store import Store, Transaction
-from holdfast.worker.background.delivery import OngoingDelivery
+from holdfast.worker.background.delivery import OngoingDelivery, longest_request_seconds
 
 log = logger("holdfast.alert")
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 MOST_AT_ONCE = 8
 #: How long a pass waits for a database in trouble.
 PATIENCE_SECONDS = 1.0
-#: How long the last pass waits for deliveries in progress.
+#: How long the last pass checks for new alerts and waits for commands. For webhooks it waits as long as they may take.
 LAST_PASS_SECONDS = 2.0
 INTERVAL_SECONDS = 1.0
 
@@ -52,9 +52,10 @@ class Alerts(Service):
         self._store = store
         self._worker = worker
         self._interval = interval_seconds
-        self.last_pass_seconds = LAST_PASS_SECONDS + 2 * PATIENCE_SECONDS
+        self.last_pass_seconds = LAST_PASS_SECONDS + longest_request_seconds() + 2 * PATIENCE_SECONDS
         self._under_way: list[OngoingDelivery] = []
         self._one_ended = threading.Event()
+        self._in_a_hurry = threading.Event()
         self._rules = {rule.name: rule for rule in rules}
         for secret in (secret for rule in rules for secret in rule.secrets):
             remember_secret(secret)
@@ -79,18 +80,37 @@ class Alerts(Service):
         return False
 
     def last_pass(self) -> None:
-        """Deliver the alerts raised so far and record the outcomes. A delivery that does not end in time is abandoned
-        and recorded as failed; another worker retries it later.
+        """Deliver the alerts raised so far and record the outcomes. A webhook is awaited as long as it may take: its address
+        may have got the alert already. A command that does not end in time is killed. What is left is recorded as failed;
+        another worker retries it later.
         """
         give_up_at = time.monotonic() + LAST_PASS_SECONDS
-        self.one_pass()
-        while self._under_way and time.monotonic() < give_up_at:
-            self._one_ended.wait(give_up_at - time.monotonic())
+        self._last_look(is_early=True)
+        while not self._in_a_hurry.is_set() and self._under_way:
+            left = give_up_at - time.monotonic()
+            if left <= 0 and not any(ongoing.is_request for ongoing in self._under_way):
+                break
+            self._one_ended.wait(left if left > 0 else INTERVAL_SECONDS)
             self._one_ended.clear()
-            self.one_pass()
+            self._last_look(is_early=time.monotonic() < give_up_at)
         for ongoing in list(self._under_way):
-            ongoing.abandon()
-            self._record(ongoing, ongoing.error or "its worker ended before it was delivered")
+            # It may have ended since.
+            if ongoing.is_over(time.monotonic()):
+                self._record(ongoing, ongoing.error)
+            else:
+                ongoing.abandon()
+                self._record(ongoing, ongoing.error or "its worker ended before it was delivered")
+
+    def _last_look(self, is_early: bool) -> None:
+        """A pass; later, and in a hurry, one that starts nothing new."""
+        if is_early and not self._in_a_hurry.is_set():
+            self.one_pass()
+        else:
+            self._record_ended()
+
+    def hurry(self) -> None:
+        self._in_a_hurry.set()
+        self._one_ended.set()
 
     def end(self) -> None:
         self._store.close()

@@ -39,6 +39,11 @@ class NotDelivered(Exception):
     """The delivery failed; the text says why and contains no secrets."""
 
 
+def longest_request_seconds() -> float:
+    """After how long a webhook is over, whatever its address does."""
+    return WEBHOOK_SECONDS + MARGIN_SECONDS
+
+
 class OngoingDelivery:
     """A delivery in progress. It is over when it ends or exceeds its time limit."""
 
@@ -53,6 +58,11 @@ class OngoingDelivery:
         self._abandoned = False
         self._began = time.monotonic()
         self._limit = {"webhook": WEBHOOK_SECONDS, "command": COMMAND_SECONDS}.get(delivery.by, 1.0) + MARGIN_SECONDS
+
+    @property
+    def is_request(self) -> bool:
+        """Whether the other side may act on it whatever becomes of it here."""
+        return self.delivery.by == "webhook"
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="holdfast-delivery", daemon=True).start()

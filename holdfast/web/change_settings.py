@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from holdfast.answers.text_tables import as_text
+from holdfast.answers.text_tables import as_text, shortened
 from holdfast.app import Holdfast
 from holdfast.model import resource as limiting
 from holdfast.model.tuning import read_value
@@ -168,7 +168,9 @@ class Changing:
             f"change {change.name} {query.text}", lambda app: dict(change.view(app, target))
         )
         values = {"change": change, "target": target, **answered.value}
-        return self._dashboard.html(request, "change.html", title=f"{change.label}?", **values)
+        return self._dashboard.html(
+            request, "change.html", title=f"{change.label} {shortened(target.name, 80)}?", **values
+        )
 
 
 def _read(change: Change, pairs: Any) -> Query:

@@ -19,6 +19,8 @@ GROUND = HEIGHT - BOTTOM
 BAR = 0.8
 #: The side of a pattern's tile.
 TILE = 6
+#: How wide a point is that no line leads to.
+POINT = 7
 #: Of a scale of times, in seconds: each about ten times the one before.
 TIMES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 36_000.0, 86_400.0, 864_000.0, 8_640_000.0)
 MOST_TICKS = 6
@@ -137,20 +139,26 @@ def line_chart(label: str, places: Sequence[str], lines: Sequence[Line], say: Sa
     step = (WIDTH - LEFT) / max(1, len(places))
     drawn = []
     for line, (colour, dashes) in zip(lines, STROKES, strict=False):
-        path, is_gap = [], True
+        path, alone = [], []
         for n, value in enumerate(line.values):
-            if value is not None:
-                # A point between two gaps is drawn, too: as a line without length, whose ends are round.
-                path.append(
-                    f"{'M' if is_gap else 'L'}{LEFT + (n + BAR / 2) * step:.1f} {at(value):.1f}{'h0' if is_gap else ''}"
+            if value is None:
+                continue
+            x, y = LEFT + (n + BAR / 2) * step, at(value)
+            before, after = line.values[max(0, n - 1)], line.values[min(n + 1, len(line.values) - 1)]
+            is_first, is_last = n == 0 or before is None, n == len(line.values) - 1 or after is None
+            if is_first and is_last:
+                # Between two gaps: a line without length, whose ends are round.
+                alone.append(f"M{x:.1f} {y:.1f}h0")
+            else:
+                path.append(f"{'M' if is_first else 'L'}{x:.1f} {y:.1f}")
+        for width, dash, parts in ((2, dashes, path), (POINT, "none", alone)):
+            if parts:
+                drawn.append(
+                    Markup(
+                        '<path class="{}" fill="none" stroke="currentColor" stroke-linecap="round" stroke-width="{}" '
+                        'stroke-dasharray="{}" d="{}"/>'
+                    ).format(colour, width, dash, "".join(parts))
                 )
-            is_gap = value is None
-        drawn.append(
-            Markup(
-                '<path class="{}" fill="none" stroke="currentColor" stroke-linecap="round" stroke-width="2" '
-                'stroke-dasharray="{}" d="{}"/>'
-            ).format(colour, dashes, "".join(path))
-        )
     every = -(-len(ticks) // MOST_TICKS)
     return _chart(label, places, [*_scale({tick: at(tick) for tick in ticks[::every]}, say), *drawn])
 

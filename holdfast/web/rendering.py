@@ -85,6 +85,19 @@ def plain_json(value: Any) -> str:
     return readable(json_of(value))
 
 
+def told(value: Any) -> str:
+    """A value of whatever kind for people: of an object its names and values, in parentheses within another one."""
+    if isinstance(value, Mapping):
+        parts = (
+            f"{str(name).replace('_', ' ')} {f'({told(one)})' if isinstance(one, Mapping) else told(one)}"
+            for name, one in value.items()
+        )
+        return ", ".join(parts) or "nothing"
+    if isinstance(value, (tuple, list)):
+        return ", ".join(map(told, value))
+    return value if isinstance(value, str) else in_words(value)
+
+
 def pace(value: float) -> str:
     """So many a minute."""
     return f"{value:,.0f}" if value >= 100 else f"{value:,.2g}"
@@ -109,7 +122,7 @@ def environment() -> Environment:
     )
     env.filters |= {
         "as_json": as_text,
-        "in_words": in_words,
+        "told": told,
         "plain_json": plain_json,
         "shown": shown,
         "when": when,

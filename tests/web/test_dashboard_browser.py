@@ -134,6 +134,15 @@ def test_without_javascript_one_reads_and_acts(address: str, shelf: str):
         assert [dict(one.counts) for one in app.actions()] == [{"failed": 1}]
 
 
+def test_at_1280_pixels_the_buttons_of_a_row_can_be_seen(address: str):
+    with browsing(address, viewport={"width": 1280, "height": 800}) as tab:
+        for path in ("/errors", "/limits"):
+            tab.go(path)
+            assert tab.page.evaluate(
+                "[...document.querySelectorAll('.box')].every(box => box.scrollWidth <= box.clientWidth)"
+            )
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_narrow_screen_scrolls_tables_and_not_the_page(address: str, scheme: str):
     with browsing(address, viewport={"width": 360, "height": 640}, color_scheme=scheme) as tab:

@@ -22,7 +22,7 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 import holdfast.web
-from holdfast import Holdfast
+from holdfast import Context, Holdfast, Item, Pipeline
 from holdfast.answers.alert import AlertDelivery, AlertRuleStatus, AlertStatus
 from holdfast.answers.event import EventPage, LoggedEvent
 from holdfast.answers.json_of import json_of
@@ -32,7 +32,7 @@ from holdfast.web import Access, dashboard, live
 from holdfast.web.filters import read_query
 from holdfast.web.json_and_csv import as_csv, readable
 from holdfast.web.pages import actions, alerts, pages, workers
-from holdfast.web.rendering import shown
+from holdfast.web.rendering import shown, told
 from tests.support.together import at_once
 from tests.web.conftest import HOSTILE, Web, books
 
@@ -261,6 +261,27 @@ def test_data_in_any_script_can_be_read_and_downloaded(url: str, serve: Callable
         assert "Schöne Grüße \\u202e 本" in page and "\u202e" not in page, path
     saved = web.get("/download/value?key=zürich").content.decode()
     assert "Schöne Grüße" in saved and json.loads(saved)["title"] == "Schöne Grüße \u202e 本"
+
+
+def test_what_is_no_text_is_said_in_words_and_not_in_python():
+    assert told({"failures": 3, "probe_after": "1m", "more": {"a_b": [1, None]}}) == (
+        "failures 3, probe after 1m, more (a b 1, -)"
+    )
+    assert (told({}), told("{'a': 1}"), told(0.5)) == ("nothing", "{'a': 1}", "0.5")
+
+
+def test_a_breaker_is_said_in_words_on_overview_and_limits(url: str, serve: Callable[..., Web]):
+    pipeline = Pipeline("books", store=url, resources={"gemini": {"breaker": {"failures": 3, "probe_after": "1m"}}})
+
+    @pipeline.stage(resource="gemini")
+    def extract(item: Item, ctx: Context) -> int:
+        return 1
+
+    pipeline.add(["walden"])
+    web = serve(url)
+    for path in ("/", "/limits"):
+        assert "failures 3" in web.get(path).text and "{" not in web.get(path).text, path
+    assert "<h1>Change limits of gemini?</h1>" in web.get("/change/tune?name=gemini&kind=resource").text
 
 
 def test_a_long_text_is_cut():

@@ -104,8 +104,9 @@ def test_a_chart_escapes_what_it_is_given_and_leaves_gaps():
     assert "<b>" not in drawn and "<i>" not in drawn and "<u>" not in drawn
     assert 'fill="url(#fill-done)"' not in drawn, "a bar of nothing is not drawn"
     drawn = charts.line_chart("x", ["a", "b", "c", "d"], [charts.Line("p", [1.0, None, 2.0, 3.0])], str, 0.001)
-    path = re.findall(r' d="(M[^"]*L[^"]*)"', drawn)
-    assert [one.count("M") for one in path] == [2]
+    assert [one.count("M") for one in re.findall(r' d="(M[^"]*L[^"]*)"', drawn)] == [1]
+    # What no line leads to is a point that can be seen.
+    assert re.findall(r'stroke-width="(\d)" stroke-dasharray="none" d="M[^"L]*h0"', drawn) == ["7"]
     assert "<b>" not in charts.numbers("n", "<b>", ["<b>"], [["<b>", "<b>"]])
 
 

@@ -79,9 +79,7 @@ def undeclared(tx: Transaction, pipelines: Sequence[str], rules: Sequence[AlertR
         rule.name: _quiet_until(rule, known[rule.name]["told_at"] if rule.name in known else None) for rule in rules
     }
     as_known = {
-        name: row["quiet_until"]
-        for name, row in known.items()
-        if row["active"] and row["pipeline"] == _owner(pipelines)
+        name: row["quiet_until"] for name, row in known.items() if row["active"] and row["owner"] == _owner(pipelines)
     }
     return Declared(
         [(name, until) for name, until in wanted.items() if as_known.get(name) != until],
@@ -94,7 +92,7 @@ def declare(tx: Transaction, pipelines: Sequence[str], rules: Sequence[AlertRule
     it no longer has need no worker, until one that has them looks again."""
     differing = undeclared(tx, pipelines, rules)
     if differing.to_declare:
-        tx.run_rows("declare_alerts", differing.to_declare, newest=_newest_event(tx), pipeline=_owner(pipelines))
+        tx.run_rows("declare_alerts", differing.to_declare, newest=_newest_event(tx), owner=_owner(pipelines))
     if differing.to_retire:
         tx.run("retire_alerts", names=differing.to_retire)
 

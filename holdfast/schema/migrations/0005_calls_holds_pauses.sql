@@ -356,8 +356,8 @@ LEFT JOIN holdfast_holds h ON h.stage = s.id AND h.item = i.id
 LEFT JOIN holdfast_outcomes o ON o.item = i.id AND o.stage = s.id AND COALESCE(l.item, w.item, d.item, h.item) IS NULL
 WHERE i.pipeline = p.id AND s.pipeline = p.id AND COALESCE(l.item, w.item, d.item, h.item, o.item) IS NOT NULL;
 
--- The pipeline whose program has the rule, whether it still has it, and until when it tells nobody again.
-ALTER TABLE holdfast_alerts ADD COLUMN pipeline TEXT;
+-- The name of a pipeline whose program has the rule, whether it still has it, and until when it tells nobody again.
+ALTER TABLE holdfast_alerts ADD COLUMN owner TEXT;
 ALTER TABLE holdfast_alerts ADD COLUMN active SMALLINT NOT NULL DEFAULT 1;
 ALTER TABLE holdfast_alerts ADD COLUMN quiet_until BIGINT NOT NULL DEFAULT 0;
 

@@ -9,13 +9,13 @@ ON CONFLICT (name) DO NOTHING;
 
 -- name: declared_alerts
 -- Rules of these names, and those that programs with these pipelines have had.
-SELECT name, pipeline, active, told_at, quiet_until FROM holdfast_alerts
-WHERE name {in names text} OR (active = 1 AND pipeline {in pipelines text});
+SELECT name, owner, active, told_at, quiet_until FROM holdfast_alerts
+WHERE name {in names text} OR (active = 1 AND owner {in pipelines text});
 
 -- name: declare_alerts
-INSERT INTO holdfast_alerts (name, looked_until, pipeline, quiet_until)
-SELECT r.name, :newest, :pipeline, r.quiet_until FROM {rows name text, quiet_until bigint} WHERE true
-ON CONFLICT (name) DO UPDATE SET pipeline = excluded.pipeline, quiet_until = excluded.quiet_until, active = 1;
+INSERT INTO holdfast_alerts (name, looked_until, owner, quiet_until)
+SELECT r.name, :newest, :owner, r.quiet_until FROM {rows name text, quiet_until bigint} WHERE true
+ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, quiet_until = excluded.quiet_until, active = 1;
 
 -- name: retire_alerts
 UPDATE holdfast_alerts SET active = 0 WHERE name {in names text};

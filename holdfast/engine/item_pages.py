@@ -175,7 +175,7 @@ def _items(tx: Transaction, known: Layout, which: Which, after: int, most: int, 
         {
             "id": row["id"],
             "cursor": str(Place(row["id"])),
-            "pipeline": names[row["pipeline"]],
+            "pipeline": names.get(row["pipeline"], f"(unknown: {row['pipeline']})"),
             "key": row["key"],
             "status": statuses[row["id"]],
             "created_at": row["created_at"],

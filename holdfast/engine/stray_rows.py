@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from holdfast.engine.claim import Lease
 from holdfast.engine.layout import layout
-from holdfast.engine.memos import all_memos
+from holdfast.engine.memos import LOWEST, all_memos
 from holdfast.model import codec
 from holdfast.model.log_lines import logger
+from holdfast.model.states import State
 from holdfast.store import Store, Transaction
 
 log = logger("holdfast.store")
@@ -54,13 +56,42 @@ def without_strays(tx: Transaction, table: str, rows: Sequence[StoredRow], colum
     known = layout(tx).stages
     numbers = sorted({row[item] for row in rows})
     there = {number for (number,) in tx.run("existing_items", items=numbers)} if numbers else set()
+    ended = _ended_among(tx, table, rows, columns)
     kept = []
     for row in rows:
-        if row[stage] in known and row[item] in there:
+        is_ended = (row[item], row[stage]) in ended
+        if row[stage] in known and row[item] in there and not is_ended:
             kept.append(row)
         else:
-            _set_aside(tx, table, dict(zip(columns, row, strict=False)), _why(row[stage], row[item], known))
+            _set_aside(tx, table, dict(zip(columns, row, strict=False)), _why(row[stage], row[item], known, is_ended))
     return kept
+
+
+def _ended_among(
+    tx: Transaction, table: str, rows: Sequence[StoredRow], columns: Sequence[str]
+) -> set[tuple[int, int]]:
+    """Items and stages of leases that would end for a second time, although nobody has asked for a rerun."""
+    if table != "leases":
+        return set()  # they are found when their attempt ends
+    stage, item, rerun = (columns.index(name) for name in ("stage", "item", "rerun"))
+    first = {(row[item], row[stage]) for row in rows if not row[rerun]}
+    if not first:
+        return set()
+    items, stages = ({place[n] for place in first} for n in (0, 1))
+    return first & {(row[0], row[1]) for row in tx.run("ended_among", items=sorted(items), stages=sorted(stages))}
+
+
+def take_if_ended(tx: Transaction, lease: Lease) -> bool:
+    """Set aside the lease of an attempt whose stage has an outcome already, although it is no rerun: its end could never be
+    saved. Whether it was one."""
+    if lease.rerun or not tx.run("ended_among", items=[lease.item], stages=[lease.stage]):
+        return False
+    for row in tx.records("take_from_leases", stage=lease.stage, item=lease.item):
+        _set_aside(tx, "leases", row, _why(lease.stage, lease.item, layout(tx).stages, True))
+        # It was never counted before it was claimed.
+        tx.count(lease.stage, State.IN_PROGRESS, -1)
+        tx.count(lease.stage, State.PENDING, 1)
+    return True
 
 
 def find_in_queues(tx: Transaction, stages: Sequence[int]) -> list[int]:
@@ -82,12 +113,13 @@ def find(tx: Transaction, progress: Callable[[str, int], None] | None = None) ->
     """Every stray, each as a sentence, up to a limit. Reads every row."""
     known = layout(tx).stages
     rows = tx.run("stray_rows", most=CHUNK)
-    return [_described(table, stage, item, known) for table, stage, item in rows] + list(_unreadable(tx, progress))
+    lost = [f"items {id_}: there is no pipeline {number}" for id_, number in tx.run("items_of_no_pipeline", most=CHUNK)]
+    return _described(rows, known) + lost + list(_unreadable(tx, progress))
 
 
 def repair(reader: Store, writer: Store) -> list[str]:
-    """Remove rows without an item or a stage; return what they were. Unreadable values are left alone: they may be all that is
-    left of something, and only a person can say what it was.
+    """Remove rows without an item or a stage, and those of stages that have ended; return what they were. Unreadable values are
+    left alone: they may be all that is left of something, and only a person can say what it was.
 
     The tables are only read while searching, so others can write. A stray stays one: numbers are never reused.
     """
@@ -101,23 +133,43 @@ def repair(reader: Store, writer: Store) -> list[str]:
 
 def _take(tx: Transaction, rows: Sequence[StoredRow]) -> list[str]:
     known = layout(tx).stages
-    for table, stage, item in rows:
+    for table, stage, item, is_there in rows:
         for row in tx.records(f"take_from_{table}", stage=stage, item=item):
-            _set_aside(tx, table, row, _why(stage, item, known))
-    return [_described(table, stage, item, known) for table, stage, item in rows]
+            _set_aside(tx, table, row, _why(stage, item, known, is_there))
+    return _described(rows, known)
 
 
 def _unreadable(tx: Transaction, progress: Callable[[str, int], None] | None) -> Iterator[str]:
     [(items, calls, events)] = tx.run("last_numbers")
     last = {"items": items, "outcomes": items, "calls": calls, "events": events}
     for table, columns in _LARGE.items():
-        for after in range(0, last[table] or 0, STRETCH):
-            yield from _bad_texts(table, columns, tx.run(f"texts_of_{table}", after=after, until=after + STRETCH))
+        for rows in _stretches(tx, table):
+            yield from _bad_texts(table, columns, rows)
             if progress is not None:
-                progress(table, min(after + STRETCH, last[table] or 0))
+                progress(table, min(rows[-1][0], last[table] or 0))
+        if progress is not None:
+            progress(table, last[table] or 0)
     yield from _unreadable_memos(tx, progress)
     for table, columns in _SMALL.items():
         yield from _bad_texts(table, columns, tx.run(f"texts_of_{table}"))
+
+
+def _stretches(tx: Transaction, table: str) -> Iterator[Sequence[StoredRow]]:
+    """All rows of a large table, so many at a time. Not by ranges of numbers: one row may have a number far above the rest."""
+    after = LOWEST
+    while True:
+        if table == "outcomes":
+            [(until,)] = tx.run("numbers_of_outcomes", after=after, most=STRETCH)
+            if until is None:
+                return
+            yield [*tx.run("texts_of_outcomes", after=after, until=until), (until, None)]
+            after = until
+        else:
+            rows = tx.run(f"texts_of_{table}", after=after, most=STRETCH)
+            if not rows:
+                return
+            yield rows
+            after = rows[-1][0]
 
 
 def _unreadable_memos(tx: Transaction, progress: Callable[[str, int], None] | None) -> Iterator[str]:
@@ -136,12 +188,18 @@ def _bad_texts(table: str, columns: Mapping[str, type], rows: Iterable[StoredRow
                 yield f"{table} {number}: its {column} cannot be read"
 
 
-def _described(table: str, stage: int, item: int, known: Mapping[int, object]) -> str:
-    return f"{table}, item {item}, stage {stage}: {_why(stage, item, known)}"
+def _described(rows: Iterable[StoredRow], known: Mapping[int, object]) -> list[str]:
+    return [
+        f"{table}, item {item}, stage {stage}: {_why(stage, item, known, is_there)}"
+        for table, stage, item, is_there in rows
+    ]
 
 
-def _why(stage: int, item: int, known: Mapping[int, object]) -> str:
-    return f"there is no stage {stage}" if stage not in known else f"there is no item {item}"
+def _why(stage: int, item: int, known: Mapping[int, object], is_there: object) -> str:
+    """Why a row is a stray: it has no stage; or its item is there, and is through with this stage; or it is not."""
+    if stage not in known:
+        return f"there is no stage {stage}"
+    return "this stage has ended, and nobody has asked for a rerun" if is_there else f"there is no item {item}"
 
 
 def _set_aside(tx: Transaction, table: str, row: dict[str, Any], why: str) -> None:

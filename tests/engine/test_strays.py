@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
+from holdfast import Pipeline
+from holdfast.app import Holdfast
 from holdfast.clock import SECOND
-from holdfast.engine import events, show_item, status, stray_rows
+from holdfast.engine import events, item_pages, show_item, status, stray_rows
 from holdfast.engine.check import check
 from holdfast.engine.on_hold import let_in
+from holdfast.model.item_filter import Which
 from tests.support.harness import App
+from tests.support.steps import ask
 
 pytestmark = pytest.mark.req("P9", "V7")
 
@@ -48,6 +52,86 @@ def test_leases_of_no_stage_or_no_item_are_set_aside_and_the_others_are_freed(ap
     assert sorted(told(app)) == [("leases", f"there is no item {NOWHERE}"), ("leases", f"there is no stage {NOWHERE}")]
     assert app.query("SELECT COUNT(*) FROM holdfast_leases") == [(0,)]
     assert app.counts() == app.recount()
+
+
+def put_lease(app: App, item: int, stage: int, *, attempt: int = 1) -> None:
+    app.execute(
+        "INSERT INTO holdfast_leases (item, stage, worker, attempt, alone, rerun, since) "
+        "VALUES (:item, :stage, 5, :n, 0, 0, 0)",
+        item=item,
+        stage=stage,
+        n=attempt,
+    )
+
+
+ENDED = "this stage has ended, and nobody has asked for a rerun"
+
+
+@pytest.mark.parametrize("attempt", [1, 99], ids=["to be tried again", "the last attempt"])
+def test_a_lease_of_a_stage_that_has_ended_is_set_aside_and_the_others_are_freed(app: App, attempt: int) -> None:
+    app.pipeline({"a": []}, max_attempts=3)
+    app.add(["x", "y"])
+    app.join("w")
+    first, _ = app.claim("w", most=2)
+    app.complete(first)
+    put_lease(app, first.item, first.stage, attempt=attempt)
+    assert f"leases, item {first.item}, stage {first.stage}: {ENDED}" in check(app.store)
+    app.kill("w")
+    assert told(app) == [("leases", ENDED)]
+    assert app.states("x") == {"a": "done"}
+    assert app.states("y") == {"a": "pending"}
+    assert app.query("SELECT COUNT(*) FROM holdfast_leases") == [(0,)]
+    assert app.counts() == app.recount()
+
+
+def test_repair_sets_aside_what_would_end_for_a_second_time(app: App) -> None:
+    app.pipeline({"a": []})
+    app.add(["x"])
+    [lease] = app.claim()
+    app.complete(lease)
+    put_waiting(app, lease.item, lease.stage)
+    put_lease(app, lease.item, lease.stage)
+    found = check(app.store)
+    wanted = [f"{table}, item {lease.item}, stage {lease.stage}: {ENDED}" for table in ("waiting", "leases")]
+    assert set(wanted) <= set(found)
+    assert stray_rows.repair(app.store, app.store) == wanted
+    assert check(app.store) == []
+
+
+def test_a_row_with_a_number_far_above_the_others_does_not_make_a_check_endless(app: App) -> None:
+    app.pipeline({"a": []})
+    app.add(["x"])
+    app.execute(
+        "INSERT INTO holdfast_items (id, pipeline, key, data, priority, created_at, updated_at) "
+        "VALUES (10000000000000, :pipeline, 'far', 'junk', 0, 1, 1)",
+        pipeline=app.stage("a").pipeline,
+    )
+    app.execute("INSERT INTO holdfast_events (id, at, event, data) VALUES (10000000000000, 1, 'added', 'junk')")
+    found = check(app.store)
+    assert "items 10000000000000: its data cannot be read" in found
+    assert "events 10000000000000: its data cannot be read" in found
+
+
+def test_an_item_of_no_pipeline_and_an_outcome_of_no_stage_are_found_and_keep_nobody_from_asking(app: App) -> None:
+    app.pipeline({"a": []})
+    app.add(["x"])
+    app.complete(app.claim()[0])
+    number = app.query("SELECT id FROM holdfast_items")[0][0]
+    app.execute(
+        "INSERT INTO holdfast_items (pipeline, key, data, priority, created_at, updated_at) "
+        "VALUES (:nowhere, 'lost', '{}', 0, 1, 1)",
+        nowhere=NOWHERE,
+    )
+    app.execute(
+        "INSERT INTO holdfast_outcomes (item, stage, state, attempts, ended_at) VALUES (:item, :nowhere, 'done', 1, 1)",
+        item=number,
+        nowhere=NOWHERE,
+    )
+    assert f"items {number + 1}: there is no pipeline {NOWHERE}" in check(app.store)
+    listed = app.store.read(lambda tx: item_pages.items(tx, Which(), most=10))
+    assert [(one["key"], one["pipeline"]) for one in listed] == [("x", "p"), ("lost", f"(unknown: {NOWHERE})")]
+    told_of = app.store.read(lambda tx: show_item.show(tx, "x", None))["history"]
+    assert [one["event"] for one in told_of] == ["added", "completed"]
 
 
 def test_delayed_work_of_no_item_is_set_aside_when_its_time_comes(app: App) -> None:
@@ -219,3 +303,25 @@ def test_a_check_reads_every_memo_in_chunks_whichever_stage_and_item_it_names(
     found = app.store.read(lambda tx: stray_rows.find(tx, lambda table, rows: told.append((table, rows))))
     assert [one for one in found if "cannot be read" in one] == [f"memos {NOWHERE}: its value cannot be read"] * 2
     assert [rows for table, rows in told if table == "memos"] == [2, 4, 6, 8, 10, 12]
+
+
+def test_a_worker_sets_aside_work_that_would_end_a_stage_for_a_second_time_and_ends(url: str) -> None:
+    """Saving its end can never succeed, however often it is tried."""
+    ran: list[str] = []
+    pipeline = Pipeline[Any]("p")
+    pipeline.stage(name="a", version="1")(lambda item, ctx: ran.append(item.key))
+    with Holdfast(url, [pipeline.spec]) as hold:
+        hold.add("p", ["x"])
+        hold.run()
+        hold.store.write(
+            lambda tx: ask(
+                tx,
+                "INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun) "
+                "SELECT stage, 0, item, 0, 0, 0 FROM holdfast_outcomes",
+            )
+        )
+        hold.add("p", ["y"])
+        hold.run()
+        assert sorted(ran) == ["x", "x", "y"]
+        assert [one.data["why"] for one in hold.events(event="row_set_aside")] == [ENDED]
+        assert hold.check() == []

@@ -1,16 +1,26 @@
 -- Rows that something other than holdfast must have written: without an item or a stage, or with text that is not JSON.
 
 -- name: stray_rows
-SELECT x.place, x.stage, x.item FROM (
-    SELECT 'waiting' AS place, stage, item FROM holdfast_waiting UNION ALL
-    SELECT 'delayed', stage, item FROM holdfast_delayed UNION ALL
-    SELECT 'holds', stage, item FROM holdfast_holds UNION ALL
-    SELECT 'leases', stage, item FROM holdfast_leases UNION ALL
-    SELECT 'outcomes', stage, item FROM holdfast_outcomes UNION ALL
-    SELECT 'memos', stage, item FROM holdfast_memos) AS x
+-- Also rows that would end a stage for a second time, although they are no rerun. The last column: whether the item is there.
+SELECT x.place, x.stage, x.item, CASE WHEN EXISTS (SELECT 1 FROM holdfast_items i WHERE i.id = x.item) THEN 1 ELSE 0 END AS is_there
+FROM (
+    SELECT 'waiting' AS place, stage, item, rerun FROM holdfast_waiting UNION ALL
+    SELECT 'delayed', stage, item, rerun FROM holdfast_delayed UNION ALL
+    SELECT 'holds', stage, item, rerun FROM holdfast_holds UNION ALL
+    SELECT 'leases', stage, item, rerun FROM holdfast_leases UNION ALL
+    SELECT 'outcomes', stage, item, 1 FROM holdfast_outcomes UNION ALL
+    SELECT 'memos', stage, item, 1 FROM holdfast_memos) AS x
 WHERE NOT EXISTS (SELECT 1 FROM holdfast_items i WHERE i.id = x.item)
    OR NOT EXISTS (SELECT 1 FROM holdfast_stages s WHERE s.id = x.stage)
+   OR (x.rerun = 0 AND EXISTS (SELECT 1 FROM holdfast_outcomes o WHERE o.item = x.item AND o.stage = x.stage))
 LIMIT :most;
+
+-- name: ended_among
+SELECT item, stage FROM holdfast_outcomes WHERE item {in items} AND stage {in stages};
+
+-- name: items_of_no_pipeline
+SELECT i.id, i.pipeline FROM holdfast_items i WHERE NOT EXISTS (SELECT 1 FROM holdfast_pipelines p WHERE p.id = i.pipeline)
+ORDER BY i.id LIMIT :most;
 
 -- name: take_from_waiting
 DELETE FROM holdfast_waiting WHERE stage = :stage AND item = :item RETURNING stage, item, attempts, alone, rerun;
@@ -34,16 +44,20 @@ DELETE FROM holdfast_memos WHERE stage = :stage AND item = :item RETURNING stage
 SELECT (SELECT MAX(id) FROM holdfast_items), (SELECT MAX(id) FROM holdfast_calls), (SELECT MAX(id) FROM holdfast_events);
 
 -- name: texts_of_items
-SELECT id, data FROM holdfast_items WHERE id > :after AND id <= :until;
+SELECT id, data FROM holdfast_items WHERE id > :after ORDER BY id LIMIT :most;
+
+-- name: numbers_of_outcomes
+-- The item up to which the next so many outcomes go: an item has one for each of its stages.
+SELECT MAX(x.item) FROM (SELECT item FROM holdfast_outcomes WHERE item > :after ORDER BY item LIMIT :most) AS x;
 
 -- name: texts_of_outcomes
 SELECT item, result FROM holdfast_outcomes WHERE item > :after AND item <= :until AND result IS NOT NULL;
 
 -- name: texts_of_calls
-SELECT id, facts, value FROM holdfast_calls WHERE id > :after AND id <= :until;
+SELECT id, facts, value FROM holdfast_calls WHERE id > :after ORDER BY id LIMIT :most;
 
 -- name: texts_of_events
-SELECT id, data FROM holdfast_events WHERE id > :after AND id <= :until;
+SELECT id, data FROM holdfast_events WHERE id > :after ORDER BY id LIMIT :most;
 
 -- name: texts_of_memos
 -- In the order of its only index.

@@ -21,6 +21,7 @@ from holdfast.engine.complete import must_be_alone
 from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.engine.memos import MemoWrite
 from holdfast.engine.status import unfinished
+from holdfast.engine.stray_rows import take_if_ended
 from holdfast.errors import HoldfastError, StoreBroken, StoreConflict, StoreError, StoreUnavailable
 from holdfast.model.layout import Layout
 from holdfast.model.log_lines import logger
@@ -380,6 +381,9 @@ class Committer(CommitTurns):
             log.error("what it has used is not recorded: %r, %r", one.used, one.costs)
         fail_unsaved(one, error)
         try:
+            if self._commit(lambda tx: take_if_ended(tx, one.lease)):
+                self._hand.drop([one])
+                return
             cycle = self._commit(lambda tx: self._cycle(tx, [one], []))
         except StoreError:
             self._finished.put_back([one])

@@ -41,6 +41,7 @@ from holdfast.store.sqlite_files import (
     make_database,
     open_lock_file,
     opened,
+    read_odd_text,
     translated,
 )
 from holdfast.store.sqlite_locks import holder
@@ -388,6 +389,7 @@ class SQLite(Forkable):
         except sqlite3.Error as error:
             # A file that is gone fails in many ways; only this message helps.
             told = self._replaced() or self._cut_off() or translated(error, self.path)
+            told = told or read_odd_text(self._conn, self.path, error)
             if told is None:
                 raise
             raise told from error

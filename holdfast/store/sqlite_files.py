@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from holdfast.errors import StoreBroken, StoreError, StoreUnavailable, UsageError
+from holdfast.errors import StoreBroken, StoreConflict, StoreError, StoreUnavailable, UsageError
 from holdfast.store.database_errors import AS_OURS, kind_of, sqlite_code_of
 from holdfast.store.driver import quietly
 from holdfast.store.sqlite_locks import in_the_way
@@ -139,7 +139,7 @@ def connect(path: Path, how: str) -> sqlite3.Connection:
     """Open the file; `how` is the query of SQLite's URI, such as `mode=rw`."""
     check_files(path)
     try:
-        return sqlite3.connect(
+        conn = sqlite3.connect(
             f"file:{quote(str(path))}?{how}",
             uri=True,
             isolation_level=None,
@@ -149,6 +149,30 @@ def connect(path: Path, how: str) -> sqlite3.Connection:
         )
     except sqlite3.Error as error:
         raise translated(error, path) or StoreBroken(f"{path}: {error}") from error
+    if path in _with_odd_text:
+        conn.text_factory = _readable
+    return conn
+
+
+#: Files in which a text was found that is not UTF-8, which only somebody else can have written. It is read with replacements
+#: from then on: a function that is called for every text costs too much for all files.
+_with_odd_text: set[Path] = set()
+
+
+def _readable(text: bytes) -> str:
+    return text.decode("utf-8", "replace")
+
+
+def read_odd_text(conn: sqlite3.Connection, path: Path, error: sqlite3.Error) -> StoreConflict | None:
+    """If this error is about text that is not UTF-8, have the connection read it, and return the error that has the
+    transaction run again: what the statement has changed is not known."""
+    if "Could not decode to UTF-8" not in str(error):
+        return None
+    _with_odd_text.add(path)
+    conn.text_factory = _readable
+    return StoreConflict(
+        f"{path}: a text in it is not UTF-8, so somebody else has written it; `holdfast db check` names it"
+    )
 
 
 def identity_of(path: Path | int) -> tuple[int, int]:

@@ -325,3 +325,24 @@ def test_a_worker_sets_aside_work_that_would_end_a_stage_for_a_second_time_and_e
         assert sorted(ran) == ["x", "x", "y"]
         assert [one.data["why"] for one in hold.events(event="row_set_aside")] == [ENDED]
         assert hold.check() == []
+
+
+@pytest.mark.parametrize("database", ["sqlite"])
+def test_text_that_is_not_utf_8_costs_its_item_and_nobody_else(url: str) -> None:
+    """SQLite keeps any bytes as text."""
+    pipeline = Pipeline[Any]("p")
+    pipeline.stage(name="a", version="1", max_attempts=1)(lambda item, ctx: None)
+    with Holdfast(url, [pipeline.spec]) as hold:
+        hold.add("p", ["odd", "good"])
+        for text in (
+            "UPDATE holdfast_items SET data = CAST(x'ff00' AS TEXT) WHERE key = 'odd'",
+            "UPDATE holdfast_stages SET version = CAST(x'fe' AS TEXT)",
+            "INSERT INTO holdfast_events (at, event, data) VALUES (1, CAST(x'ff' AS TEXT), CAST(x'ff' AS TEXT))",
+        ):
+            hold.store.write(lambda tx, text=text: ask(tx, text))
+    with Holdfast(url, [pipeline.spec]) as hold:
+        hold.run()
+        assert {one.key: one.status for one in hold.items(pipeline="p")} == {"odd": "failed", "good": "done"}
+        assert any("its data cannot be read" in line for line in hold.check())
+        for question in (hold.status, hold.events, hold.errors, hold.doctor, lambda: hold.show("odd", "p")):
+            assert str(question())

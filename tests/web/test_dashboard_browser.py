@@ -121,6 +121,29 @@ def test_a_swap_keeps_what_is_ticked_and_where_the_focus_is(tab: Tab, shelf: str
     assert json.loads(tab.page.evaluate("document.activeElement.value"))[2] == "bad-2"
 
 
+def test_the_matrix_tells_states_apart_without_colour(tab: Tab):
+    tab.go("/matrix")
+    tab.page.locator("canvas.matrix").wait_for()
+    seen = tab.page.evaluate("""() => {
+        for (const key of document.querySelectorAll(".key")) key.style.color = "rgb(0, 0, 0)";
+        dispatchEvent(new Event("resize"));
+        const canvas = document.querySelector("canvas.matrix"), pen = canvas.getContext("2d");
+        const lines = [...document.getElementById("matrix-table").tBodies[0].rows], wide = canvas.width / lines.length;
+        return lines.map((line, x) => {
+            const counts = line.cells[2].dataset.counts.trim().split(" ").filter((one) => !one.endsWith(":0"));
+            const dots = pen.getImageData(Math.ceil(x * wide) + 2, 6, 12, 12).data;
+            return [counts.join(" "), dots.filter((one, n) => n % 4 === 0 && one > 128).length];
+        });
+    }""")
+    light = {}
+    for states, n in seen:
+        if ":" in states and " " not in states:
+            light.setdefault(states.partition(":")[0], set()).add(n)
+    assert set(light) == {"done", "failed", "pending"}
+    assert light["done"] == {0}
+    assert 0 < max(light["pending"]) < min(light["failed"])
+
+
 def test_without_javascript_one_reads_and_acts(address: str, shelf: str):
     with browsing(address, java_script_enabled=False) as tab:
         tab.go("/items?state=failed")

@@ -17,6 +17,20 @@ from holdfast.web.page import Page
 MOST_STRETCHES, MOST_CELLS = 100, 500
 
 
+#: The hatching of each state, beside its colour: the path of a tile of 6 × 6.
+TILES: Mapping[str, str] = {
+    State.PENDING: "M1 1.5h1M4 4.5h1",
+    State.RETRY_LATER: "M0 6L6 0",
+    State.IN_PROGRESS: "M1.5 0v6M4.5 0v6",
+    State.ON_HOLD: "M2.5 0v6M0 2.5h6",
+    State.DONE: "",
+    State.SKIPPED: "M1.5 1.5h3v3h-3z",
+    State.FAILED: "M0 0L6 6M0 6L6 0",
+    State.EXHAUSTED: "M0 1.5h6M0 4.5h6",
+    State.CANCELLED: "M0 0L6 6",
+}
+
+
 @dataclass(frozen=True)
 class PipelineMatrix:
     pipelines: tuple[str, ...]
@@ -34,7 +48,8 @@ def walk(app: Holdfast, query: Query, on_step: OnStep) -> PipelineMatrix:
 
 
 def view(answer: PipelineMatrix | Counting, query: Query) -> Mapping[str, Any]:
-    return {"counting": answer if isinstance(answer, Counting) else None, "states": [state.value for state in State]}
+    counting = answer if isinstance(answer, Counting) else None
+    return {"counting": counting, "states": [state.value for state in State], "tiles": TILES}
 
 
 def rows(answer: PipelineMatrix | Counting) -> Iterable[Mapping[str, Any]]:

@@ -119,8 +119,8 @@
     const canvas = document.querySelector("canvas.matrix");
     if (!canvas) return;
     const lines = [...document.getElementById(canvas.dataset.table).tBodies[0].rows];
-    const keys = [...document.querySelectorAll(".legend .key")];
-    const colours = Object.fromEntries(keys.map((one) => [one.classList[1], getComputedStyle(one).borderLeftColor]));
+    const keys = [...document.querySelectorAll(".legend .key")], back = getComputedStyle(canvas).backgroundColor;
+    const fills = Object.fromEntries(keys.map((one) => [one.classList[1], hatched(one, back)]));
     const bands = lines[0].cells.length - 2, scale = devicePixelRatio || 1;
     canvas.width = canvas.clientWidth * scale;
     canvas.height = canvas.clientHeight * scale;
@@ -130,7 +130,7 @@
       for (const [state, n] of cell.dataset.counts.trim().split(" ").map((one) => one.split(":"))) {
         if (!n) continue;
         const part = (high - 4 * scale) * n / line.dataset.items;
-        pen.fillStyle = colours[state];
+        pen.fillStyle = fills[state];
         pen.fillRect(x * wide, top, Math.max(1, wide - (wide > 4 ? 1 : 0)), Math.max(n > 0 ? 1 : 0, part));
         top += part;
       }
@@ -138,6 +138,18 @@
     canvas.onclick = (event) => lines[Math.floor(event.offsetX / canvas.clientWidth * lines.length)]?.querySelector("a").click();
   }
   addEventListener("resize", draw);
+
+  // The colour of a state and its hatching, as the legend has them.
+  function hatched(key, back) {
+    const tile = document.createElement("canvas"), pen = tile.getContext("2d"), scale = devicePixelRatio || 1;
+    tile.width = tile.height = 6 * scale;
+    pen.scale(scale, scale);
+    pen.fillStyle = getComputedStyle(key).color;
+    pen.fillRect(0, 0, 6, 6);
+    pen.strokeStyle = back;
+    pen.stroke(new Path2D(key.querySelector("path").getAttribute("d")));
+    return pen.createPattern(tile, "repeat");
+  }
 
   // Rows and keys --------------------------------------------------------------------------------------------------------
   const rows = () => [...document.querySelectorAll("main tbody tr")].filter((one) => one.checkVisibility());

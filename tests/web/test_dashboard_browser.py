@@ -144,6 +144,32 @@ def test_the_matrix_tells_states_apart_without_colour(tab: Tab):
     assert 0 < max(light["pending"]) < min(light["failed"])
 
 
+def test_who_wants_no_motion_sees_none(address: str):
+    with browsing(address, reduced_motion="reduce") as tab:
+        for path in ("/items", "/errors"):
+            tab.go(path)
+            moving = """[...document.querySelectorAll("*")].filter((one) => { const style = getComputedStyle(one);
+                return parseFloat(style.transitionDuration) || style.animationName !== "none"; }).map((one) => one.outerHTML)"""
+            assert tab.page.evaluate(moving) == []
+
+
+def test_keys_from_right_to_left_leave_their_neighbours_where_they_are(tab: Tab, shelf: str):
+    key = "كتاب 12 (א)"
+    with Holdfast(shelf, create=False) as app:
+        app.add("books", [key])
+    tab.go("/items?state=pending")
+    row = tab.page.get_by_role("row").filter(has_text=key)
+    assert row.locator("th").inner_text() == key
+    cells = row.locator("th, td").evaluate_all("cells => cells.map((one) => one.getBoundingClientRect().x)")
+    assert cells == sorted(cells)
+    assert (
+        row.locator("th bdi").evaluate("one => [getComputedStyle(one).direction, one.matches(':dir(rtl)')]")[1] is True
+    )
+    row.locator("th a").click()
+    tab.page.get_by_role("heading", name=key).wait_for()
+    tab.assert_well()
+
+
 def test_without_javascript_one_reads_and_acts(address: str, shelf: str):
     with browsing(address, java_script_enabled=False) as tab:
         tab.go("/items?state=failed")

@@ -312,10 +312,10 @@ class Holdfast:
         to = Addition(pipeline, merge or self.merges.get(pipeline, overwrite), priority, progress, known)
         with adding(pipeline, items) as traceparent:
             to = to if traceparent is None else replace(to, traceparent=traceparent)
+            atomic = isinstance(items, Collection) if atomic is None else atomic
             if connection is not None:
-                added = add_within(self._registered_store, connection, to, items)
+                added = add_within(self._registered_store, connection, to, items, atomic=atomic)
             else:
-                atomic = isinstance(items, Collection) if atomic is None else atomic
                 added = self._adder.add(self._registered_store, to, items, atomic=atomic)
         if spec is None and (self.url, pipeline) not in _known_unchecked:
             self._warn_if_unchecked(pipeline)

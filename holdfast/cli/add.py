@@ -21,6 +21,7 @@ from holdfast.engine.add import CHUNK
 from holdfast.errors import UsageError
 from holdfast.program_file import load
 from holdfast.sources.lines import key_in
+from holdfast.sources.read_lines import MAX_LINE, lines
 
 #: How a line begins that is JSON and not a key.
 _JSON = (b"{", b"[", b'"')
@@ -52,10 +53,10 @@ def add(
 ) -> None:
     """Add items to a pipeline in FILE: by KEY, from lines of plain text, or with data from JSON lines.
 
-    KEYs are checked before the first is written. Lines are added as they are read, two thousand at a time: if one cannot be
-    read, or the command is killed, those before it are there, and the same command again goes on. A key that is known gets the
-    new data, or keeps what it has if there is none; its stages stay as they are. An address is written one way, as sources do.
-    Empty lines and lines that begin with # are passed over.
+    KEYs are checked before the first is written. Lines are added as they are read, in chunks of two thousand: if one cannot
+    be read, or the command is killed, the chunks before its own are there, and the same command again goes on. A line may have
+    16 MiB. A key that is known gets the new data, or keeps what it has if there is none; its stages stay as they are. An
+    address is written one way, as sources do. Empty lines and lines that begin with # are passed over.
     """
     if not keys and source is None:
         raise UsageError("nothing to add: give keys, or --from a file of keys or JSON lines")
@@ -103,14 +104,17 @@ def _read(source: str) -> Iterator[Any]:
         yield from _read_lines("stdin", sys.stdin.buffer)
         return
     try:
-        with Path(source).open("rb") as lines:
-            yield from _read_lines(source, lines)
+        with Path(source).open("rb") as file:
+            yield from _read_lines(source, file)
     except OSError as error:
         raise UsageError(f"{source} cannot be read: {error.strerror}") from None
 
 
-def _read_lines(source: str, lines: BinaryIO) -> Iterator[Any]:
-    for number, line in enumerate(lines, start=1):
+def _read_lines(source: str, file: BinaryIO) -> Iterator[Any]:
+    def too_long(number: int) -> None:
+        raise UsageError(f"{source}, line {number}: it is longer than {MAX_LINE // 2**20} MiB")
+
+    for number, line in lines(file, b"\n", too_long):
         try:
             text = line.removeprefix(b"\xef\xbb\xbf").strip()
             item = msgspec.json.decode(text) if text.startswith(_JSON) else key_in(text)

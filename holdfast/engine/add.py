@@ -150,14 +150,29 @@ def _write(store: Store, to: Addition, items: list[NewItem], looked: dict[str, L
         looked = _look(store, to, items) if items else {}
 
 
-def add_within(opened: Opened, connection: Any, to: Addition, items: Iterable[Written]) -> Added:
-    """Add items inside the transaction of the caller's connection."""
-    ready = read_items(items, to)
-    with opened() as store:
-        guest = store.guest(connection)
-    # The store is free again: another caller's transaction may be what this one waits for.
-    with guest.within() as tx:
-        return add_items(tx, to.pipeline, ready, to.merge, to.priority, to.type)
+def add_within(opened: Opened, connection: Any, to: Addition, items: Iterable[Written], *, atomic: bool) -> Added:
+    """Add items inside the transaction of the caller's connection. If atomic, all items are checked first."""
+    total = Added(0, 0, 0)
+    chunks = iter([read_items(items, to)]) if atomic else read_in_chunks(items, to)
+    try:
+        # Checked before the store is opened, as far as it may be: nothing waits for it.
+        chunk = next(chunks, [])
+        with opened() as store:
+            guest = store.guest(connection)
+        # The store is free again: another caller's transaction may be what this one waits for.
+        while chunk:
+            # Only for the chunk: the iterator may use the same connection.
+            with guest.within() as tx:
+                total += add_items(tx, to.pipeline, chunk, to.merge, to.priority, to.type)
+            if to.progress is not None:
+                to.progress(total)
+            chunk = next(chunks, [])
+    except UsageError as error:
+        if not any(total):
+            raise
+        there = f"the {sum(total):,} items before it are in your transaction: roll it back, or commit them"
+        raise UsageError(f"{error}; {there}") from None
+    return total
 
 
 def add_items(

@@ -90,6 +90,11 @@ def test_a_key_without_data_keeps_the_data_it_has(cli: Any, books: str, write: W
     assert cli.json("show", "a")["data"] == {"n": 1}
 
 
+def test_a_line_that_does_not_end_is_refused(cli: Any, books: str, write: Write) -> None:
+    failed = cli("add", books, "--from", write("items.txt", "a\n" + "x" * (16 * 2**20 + 1)), code=2)
+    assert "items.txt, line 2: it is longer than 16 MiB; nothing was added" in failed.stderr
+
+
 @pytest.mark.req("J20")
 def test_addresses_come_from_arguments_from_a_file_and_from_stdin_and_are_written_one_way(
     cli: Any, books: str, write: Write

@@ -41,6 +41,7 @@ from holdfast.store.sqlite_files import (
     make_database,
     open_lock_file,
     opened,
+    out_of_numbers,
     read_odd_text,
     translated,
 )
@@ -388,8 +389,8 @@ class SQLite(Forkable):
             return cursor.fetchall()
         except sqlite3.Error as error:
             # A file that is gone fails in many ways; only this message helps.
-            told = self._replaced() or self._cut_off() or translated(error, self.path)
-            told = told or read_odd_text(self._conn, self.path, error)
+            told = self._replaced() or self._cut_off() or out_of_numbers(self._conn, self.path, error)
+            told = told or translated(error, self.path) or read_odd_text(self._conn, self.path, error)
             if told is None:
                 raise
             raise told from error

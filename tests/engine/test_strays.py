@@ -12,6 +12,7 @@ from holdfast.clock import SECOND
 from holdfast.engine import events, item_pages, show_item, status, stray_rows
 from holdfast.engine.check import check
 from holdfast.engine.on_hold import let_in
+from holdfast.errors import StoreBroken
 from holdfast.model.item_filter import Which
 from tests.support.harness import App
 from tests.support.steps import ask
@@ -346,3 +347,21 @@ def test_text_that_is_not_utf_8_costs_its_item_and_nobody_else(url: str) -> None
         assert any("its data cannot be read" in line for line in hold.check())
         for question in (hold.status, hold.events, hold.errors, hold.doctor, lambda: hold.show("odd", "p")):
             assert str(question())
+
+
+@pytest.mark.parametrize("database", ["sqlite"])
+@pytest.mark.parametrize("table", ["leases", "events"])
+def test_a_row_with_the_highest_number_ends_a_run_with_what_to_do(url: str, table: str) -> None:
+    """SQLite says that the disk is full, for which work would wait for ever."""
+    rows = {
+        "leases": "(id, item, stage, worker, attempt, alone, rerun, since) "
+        "VALUES (9223372036854775807, 99, 99, 5, 1, 0, 0, 1)",
+        "events": "(id, at, event, data) VALUES (9223372036854775807, 1, 'junk', '{}')",
+    }
+    pipeline = Pipeline[Any]("p")
+    pipeline.stage(name="a", version="1", max_attempts=1)(lambda item, ctx: None)
+    with Holdfast(url, [pipeline.spec]) as hold:
+        hold.add("p", ["x"])
+        hold.store.write(lambda tx: ask(tx, f"INSERT INTO holdfast_{table} {rows[table]}"))
+        with pytest.raises(StoreBroken, match=f"holdfast_{table} can take no more rows"):
+            hold.run()

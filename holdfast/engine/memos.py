@@ -81,16 +81,7 @@ def remember(tx: Transaction, memos: Sequence[MemoWrite]) -> None:
     for memo in standing:
         place = _place(memo)
         memo.kept = _kept(memo, numbers.get(place))
-        if memo.doubt is not None:
-            record(
-                tx,
-                "in_doubt",
-                memo.lease.item,
-                memo.lease.stage,
-                memo=memo.name,
-                decided=memo.doubt,
-                idempotency_key=memo.idempotency_key,
-            )
+        _tell(tx, memo)
         if memo.kept is None:
             tx.run("forget_memo", stage=place[0], item=place[1], name=place[2])
             continue
@@ -108,20 +99,21 @@ def remember(tx: Transaction, memos: Sequence[MemoWrite]) -> None:
             kept.call,
             kept.rejections,
         )
-        if memo.state == "rejected":
-            record(
-                tx,
-                "answer_rejected",
-                memo.lease.item,
-                memo.lease.stage,
-                memo=memo.name,
-                reason=memo.reason,
-                rejections=kept.rejections,
-            )
     tx.run_rows("save_memos", list(rows.values()))
     for memo in memos:
         if memo.pause is not None:
             heed(tx, memo.lease, memo.pause)
+
+
+def _tell(tx: Transaction, memo: MemoWrite) -> None:
+    """Record what is not routine about a memo."""
+    lease, name = memo.lease, memo.name
+    if memo.doubt is not None:
+        key = memo.idempotency_key
+        record(tx, "in_doubt", lease.item, lease.stage, memo=name, decided=memo.doubt, idempotency_key=key)
+    if memo.state == "rejected" and memo.kept is not None:
+        times = memo.kept.rejections
+        record(tx, "answer_rejected", lease.item, lease.stage, memo=name, reason=memo.reason, rejections=times)
 
 
 def idempotency_key(lease: Lease, name: str, version: str, rejections: int = 0) -> str:

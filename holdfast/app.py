@@ -10,6 +10,7 @@ import math
 import os
 import platform
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -1031,6 +1032,15 @@ class Holdfast:
         self._require_tables()
         with self._asking:
             return self._reader.read(work, patience_seconds=5.0)
+
+    @contextmanager
+    def answer_within(self, seconds: float) -> Iterator[None]:
+        """Questions that are asked in this block are ended in the database, and raise QuestionTimeout, once so long has passed."""
+        self._reader.give_up_at = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            self._reader.give_up_at = None
 
     @contextmanager
     def scan(self) -> Iterator[Store]:

@@ -5,6 +5,7 @@ HoldfastError
 ├── DefinitionError       a pipeline, a stage or the file it lives in is wrong          (exit code 4)
 ├── StoreError            the database                                                  (exit code 5)
 │   ├── StoreUnavailable  passes by itself: lost, locked, read-only, full; wait, try again
+│   ├── QuestionTimeout   a question took longer than it was given
 │   ├── StoreConflict     lost a race inside the database (deadlock): run it again at once
 │   └── StoreBroken       does not pass by itself: gone, damaged, of a newer schema
 ├── EffectStalled         an effect kept its transaction waiting until the database ended it
@@ -62,6 +63,10 @@ class StoreError(HoldfastError):
 
 class StoreUnavailable(StoreError):
     """The database is unavailable for now; nothing was written."""
+
+
+class QuestionTimeout(StoreError):
+    """A question took longer than it was given, and was ended in the database."""
 
 
 class StoreConflict(StoreError):

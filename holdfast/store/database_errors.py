@@ -66,6 +66,7 @@ SQLITE_CODES: Mapping[int, ErrorKind] = {
     6: ErrorKind.PASSING,  # LOCKED
     7: ErrorKind.PASSING,  # NOMEM
     8: ErrorKind.BROKEN,  # READONLY
+    9: ErrorKind.PASSING,  # INTERRUPT: a statement that was ended for taking too long
     10: ErrorKind.BROKEN,  # IOERR
     11: ErrorKind.BROKEN,  # CORRUPT
     13: ErrorKind.PASSING,  # FULL

@@ -76,7 +76,10 @@ class Driver(Protocol):
         """Make sure that there is a connection. The next statement, outside a transaction, only reads."""
         ...
 
-    def begin_read(self) -> Begun: ...
+    def begin_read(self, within_seconds: float | None = None) -> Begun:
+        """Begin a read. If a limit is given, a connection that only reads ends a statement in the database once so long has
+        passed, by StoreUnavailable."""
+        ...
 
     def check_read(self) -> None:
         """Raise StoreConflict if what was read since `begin_read` may not be one consistent view of the database."""

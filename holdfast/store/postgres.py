@@ -37,6 +37,8 @@ log = logger("holdfast.store")
 
 #: From this many rows on, COPY is faster, although it takes one more round trip.
 COPY_FROM = 16
+#: How late a server may be in ending a read that has a limit; then the connection is given up.
+GRACE_SECONDS = 2.0
 
 
 class Postgres(Forkable):
@@ -57,6 +59,8 @@ class Postgres(Forkable):
         self._marking = dialect.render("marking", MARKING).text
         self._conn: psycopg.Connection[Row] | None = None
         self._line: PostgresLine | None = None
+        #: When the server was to have ended the read that runs.
+        self._give_up_at: float | None = None
         #: Whether it uses a connection of the caller's, who commits.
         self._is_guest = False
         #: The search path of the caller's transaction before we joined it.
@@ -113,9 +117,14 @@ class Postgres(Forkable):
         self._ready_line()
         self._is_alone = True
 
-    def begin_read(self) -> Begun:
+    def begin_read(self, within_seconds: float | None = None) -> Begun:
         begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-        [_, [(now, *_)]] = self._together([(begin, None), (f"SELECT {NOW}, {_OWN_PATH}, {_PINNED_READS}", {})])
+        settings = f"{_OWN_PATH}, {_PINNED_READS}"
+        if within_seconds is not None:
+            self._give_up_at = time.monotonic() + within_seconds
+            limit = max(1, round(within_seconds * 1000))
+            settings += f", pg_catalog.set_config('statement_timeout', '{limit}', true)"
+        [_, [(now, *_)]] = self._together([(begin, None), (f"SELECT {NOW}, {settings}", {})])
         return self._begun(now, -1, True)
 
     def check_read(self) -> None:
@@ -248,6 +257,7 @@ class Postgres(Forkable):
     def rollback(self) -> None:
         self._mark = self._news = None
         self._is_alone = False
+        self._give_up_at = None
         self._later.clear()
         if self._conn is None or self.pid != os.getpid():
             return
@@ -371,8 +381,8 @@ class Postgres(Forkable):
         return f"row-level security of {tables} hides rows from the role {role}" if tables else None
 
     def look(self, now: float) -> None:
-        since = self._busy_since
-        if self._limits.answer_seconds and since and now - since > self._limits.answer_seconds:
+        since, until, longest = self._busy_since, self._give_up_at, self._limits.answer_seconds
+        if since and ((longest and now - since > longest) or (until is not None and now > until + GRACE_SECONDS)):
             self._busy_since = 0.0
             log.warning("%s has not answered for %.0f s: giving up this connection", self._where, now - since)
             with quietly(OSError, psycopg.Error):

@@ -141,7 +141,8 @@ class SQLite(Forkable):
     def ready(self) -> None:
         self._check()
 
-    def begin_read(self) -> Begun:
+    def begin_read(self, within_seconds: float | None = None) -> Begun:
+        # Without a limit: it also writes.
         self._check()
         self._run("BEGIN", {})
         return Begun(self._clock.now(), self._clock.steady(), -1, True, self._clock.elapsed())

@@ -38,6 +38,9 @@ COPIED_BYTES = 256 * 1024 * 1024
 #: on others.
 FINE_NS, COARSE_NS = 20_000_000, 2_000_000_000
 
+#: How many steps of SQLite's machine lie between two looks at the clock: a fraction of a millisecond.
+STEPS = 10_000
+
 #: Differs if a file was written to or replaced; None without a file.
 Stamp = tuple[int, int, int, int] | None
 
@@ -54,13 +57,16 @@ class SQLiteReader(SQLite):
         #: There is a connection only during a read.
         self.closed = True
         check_place(path)
+        #: When the read that runs is to be ended.
+        self._give_up_at: float | None = None
         #: The stamp of the file before it was read without a lock.
         self._unlocked: Stamp = None
         self._copy: tempfile.TemporaryDirectory[str] | None = None
         self._copied: list[Stamp] = []
         opened.add(path)
 
-    def begin_read(self) -> Begun:
+    def begin_read(self, within_seconds: float | None = None) -> Begun:
+        self._give_up_at = None if within_seconds is None else time.monotonic() + within_seconds
         self._check()
         try:
             self._open_file()
@@ -141,6 +147,8 @@ class SQLiteReader(SQLite):
         try:
             for setting in ("temp_store = MEMORY", "cache_size = -32000", "synchronous = FULL"):
                 self._conn.execute(f"PRAGMA {setting}")
+            if (until := self._give_up_at) is not None:
+                self._conn.set_progress_handler(lambda: time.monotonic() > until, STEPS)
             self._conn.execute("BEGIN")
             # Takes the snapshot now, and raises now what SQLite cannot read.
             self._conn.execute("PRAGMA schema_version").fetchall()

@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from holdfast import schema
-from holdfast.errors import StoreBroken, StoreConflict, StoreUnavailable, UsageError
+from holdfast.errors import QuestionTimeout, StoreBroken, StoreConflict, StoreError, StoreUnavailable, UsageError
 from holdfast.store import upgrading
 from holdfast.store.async_connection import is_async
 from holdfast.store.commit_once import AtOnce, Write
@@ -50,11 +50,13 @@ class Store(StoreConnection):
         super().__init__(connect, where, limits or Limits(), new_identity())
         self.kind = kind
         self._connect_to_read = connect_to_read or connect
+        #: Of a store that only reads: reads are given up after this time of the monotonic clock.
+        self.give_up_at: float | None = None
 
     def another(self, limits: Limits | None = None) -> Store:
         """A second connection to the same database, with limits of its own."""
         another = Store(self.kind, self._connect, self.where, limits, connect_to_read=self._connect_to_read)
-        another.on_commit = self.on_commit
+        another.on_commit, another.give_up_at = self.on_commit, self.give_up_at
         return another
 
     def reader(self) -> Store:
@@ -87,13 +89,17 @@ class Store(StoreConnection):
 
     def read(self, work: Callable[[Transaction], T], *, patience_seconds: float = PATIENCE_SECONDS) -> T:
         """Run the work on one consistent snapshot of the database."""
-        return self._view(lambda driver, begun: work(Transaction(self, begun, 0, is_snapshot=True)), patience_seconds)
+
+        def ask(driver: Driver, begun: Begun) -> T:
+            return work(Transaction(self, begun, 0, is_snapshot=True, give_up_at=self.give_up_at))
+
+        return self._view(ask, patience_seconds)
 
     def _view(self, ask: Callable[[Driver, Begun], T], patience_seconds: float = 0.0) -> T:
         def once() -> T:
             driver = self.connect()
             try:
-                answer = ask(driver, driver.begin_read())
+                answer = ask(driver, driver.begin_read(self._seconds_left()))
             except Exception:
                 driver.check_read()  # an error from an inconsistent view does not count
                 raise
@@ -103,7 +109,19 @@ class Store(StoreConnection):
             finally:
                 driver.rollback()
 
-        return self._patiently(once, patience_seconds)
+        try:
+            return self._patiently(once, patience_seconds)
+        except StoreError as error:
+            if self.give_up_at is not None and time.monotonic() >= self.give_up_at:
+                raise QuestionTimeout(f"{self.where} did not answer in the time that was given") from error
+            raise
+
+    def _seconds_left(self) -> float | None:
+        if self.give_up_at is None:
+            return None
+        if (left := self.give_up_at - time.monotonic()) <= 0:
+            raise QuestionTimeout(f"{self.where} did not answer in the time that was given")
+        return left
 
     def glance(self, work: Callable[[Transaction], T], *, patience_seconds: float = PATIENCE_SECONDS) -> T:
         """Run work that reads with one statement: it needs no transaction and no time."""

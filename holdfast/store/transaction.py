@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast import points
-from holdfast.errors import EffectStalled, HoldfastError, StoreError, StoreUnavailable
+from holdfast.errors import EffectStalled, HoldfastError, QuestionTimeout, StoreError, StoreUnavailable
 from holdfast.model.redact import redact_value
 from holdfast.model.states import PASSED, State
 from holdfast.store.connection import StoreConnection
@@ -27,13 +28,22 @@ _ANYWHERE = 0
 class Transaction:
     """One transaction: statements by name, the time, and the counts and events written at its end."""
 
-    def __init__(self, store: StoreConnection, begun: Begun, slot: int, *, is_snapshot: bool = False) -> None:
+    def __init__(
+        self,
+        store: StoreConnection,
+        begun: Begun,
+        slot: int,
+        *,
+        is_snapshot: bool = False,
+        give_up_at: float | None = None,
+    ) -> None:
         self.now = begun.now
         self.steady = begun.steady
         self.elapsed = begun.elapsed
         self.generation = begun.generation
         #: For the engine, in a read of one snapshot: what it has read in it, which no commit can change. None elsewhere.
         self.snapshot: dict[str, Any] | None = {} if is_snapshot else None
+        self._give_up_at = give_up_at
         self.slot = slot
         self.store = store
         self._driver = store.driver
@@ -55,6 +65,9 @@ class Transaction:
     def run(self, statement_name: str, /, **params: Any) -> list[Row]:
         """Run a statement and return its rows."""
         statement = self._statements[statement_name]
+        # The database ends one that takes long; this ends many that are quick.
+        if self._give_up_at is not None and time.monotonic() > self._give_up_at:
+            raise QuestionTimeout(f"{self.store.where} did not answer in the time that was given")
         points.reach(f"store.{statement_name}", (), params)
         return self._driver.run(statement, self._driver.dialect.pack_lists(statement, params))
 

@@ -1,7 +1,8 @@
 """Who asks the store: a few threads with a reader each, for everybody who looks.
 
 The same question within about a second is asked once, and its answer shared; the longer a question takes, the longer its answer
-is used. Every question has a time limit: a page that gives up says so, while the thread still waits for the database.
+is used. Every question has a time limit: a page that gives up says so, and the database ends what it was asked. What was slow
+the last time has threads of its own, so that it keeps nobody else waiting.
 """
 
 from __future__ import annotations
@@ -20,8 +21,12 @@ from typing import Any
 from holdfast.answers.json_of import json_of
 from holdfast.answers.text_tables import as_text
 from holdfast.app import Holdfast
+from holdfast.errors import QuestionTimeout
 
 THREADS = 3
+#: Threads for what took longer than this the last time.
+SLOW_THREADS = 2
+SLOW_SECONDS = 1.0
 LIMIT_SECONDS = 5.0
 #: An answer is used for so long, and for this many times what it took.
 FRESH_SECONDS = 1.0
@@ -84,6 +89,8 @@ class Questions:
         self._opened = opened
         self.limit_seconds = limit_seconds
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="holdfast-web")
+        self._slow_pool = ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix="holdfast-web-slow")
+        self._slow: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
         self._asked: OrderedDict[str, _Asked] = OrderedDict()
         self._local = threading.local()
@@ -94,8 +101,11 @@ class Questions:
     async def ask(self, name: str, question: Callable[[Holdfast], Any]) -> Answered:
         """The answer to the question of this name; raises GaveUp after the time limit."""
         future = self._shared(name, question)
+        asked = asyncio.wrap_future(future)
+        # If nobody waits for it any more, nobody asks what became of it.
+        asked.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
-            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), self.limit_seconds)
+            return await asyncio.wait_for(asyncio.shield(asked), self.limit_seconds)
         except TimeoutError:
             raise GaveUp(f"the store did not answer within {self.limit_seconds:g} s") from None
 
@@ -106,6 +116,7 @@ class Questions:
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self._slow_pool.shutdown(wait=True, cancel_futures=True)
         for reader in self._readers:
             reader.close()
         self._readers.clear()
@@ -117,11 +128,33 @@ class Questions:
                 return known.future
             if sum(not one.future.done() for one in self._asked.values()) >= MOST_WAITING:
                 raise GaveUp("too many questions wait for the store")
-            self._asked[name] = asked = _Asked(self._pool.submit(self._answer, question))
+            pool = self._slow_pool if name in self._slow else self._pool
+            self._asked[name] = asked = _Asked(pool.submit(self._timed, name, question, time.monotonic()))
             self._asked.move_to_end(name)
             while len(self._asked) > MOST_KEPT:
                 self._asked.popitem(last=False)
             return asked.future
+
+    def _timed(self, name: str, question: Callable[[Holdfast], Any], asked_at: float) -> Answered:
+        begun = time.monotonic()
+        left = asked_at + self.limit_seconds - begun
+        if left <= 0:
+            raise GaveUp("nobody waits for the answer any more")
+        try:
+            with self._reader().answer_within(left):
+                return self._answer(question)
+        except QuestionTimeout as error:
+            raise GaveUp(str(error)) from None
+        finally:
+            self._remember(name, time.monotonic() - begun > min(SLOW_SECONDS, self.limit_seconds))
+
+    def _remember(self, name: str, is_slow: bool) -> None:
+        with self._lock:
+            self._slow.pop(name, None)
+            if is_slow:
+                self._slow[name] = None
+                while len(self._slow) > MOST_KEPT:
+                    self._slow.popitem(last=False)
 
     def _answer(self, question: Callable[[Holdfast], Any]) -> Answered:
         begun = time.monotonic()

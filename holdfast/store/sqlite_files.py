@@ -183,8 +183,8 @@ def out_of_numbers(conn: sqlite3.Connection, path: Path, error: sqlite3.Error) -
         for (table,) in conn.execute("SELECT name FROM sqlite_sequence WHERE seq = 9223372036854775807").fetchall():
             return StoreBroken(
                 f"{path}: {table} can take no more rows: one has the highest number there is, so somebody else has written it. "
-                f"Stop the workers; with sqlite3, delete the rows of {table} that are not holdfast's, and set seq of {table} in "
-                "sqlite_sequence to the highest id that is left"
+                f"Stop the workers; with sqlite3, delete the rows of {table} that are not holdfast's, and set seq of {table} "
+                "in sqlite_sequence to the highest id that is left"
             )
     return None
 

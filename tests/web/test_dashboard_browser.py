@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Holdfast, Pipeline
 from holdfast.web.pages import pages
 from tests.support.waiting import wait_for
 from tests.web.browser import STUCK_SECONDS, Tab, browsing, chromium, served
@@ -224,3 +224,19 @@ def test_on_a_narrow_screen_what_a_row_is_about_stays_in_sight(address: str, she
             assert left > 0, path
             assert (head, cell) == (1, 1), path
             assert wide < 200, path
+        underlined = "getComputedStyle(document.querySelector('tbody th a bdi')).textDecorationLine"
+        assert tab.page.evaluate(underlined) == "underline"
+
+
+def test_a_long_name_of_a_stage_does_not_cover_how_far_it_is(url: str, tmp_path: Path):
+    pipeline = Pipeline("books", store=url)
+    pipeline.stage(name="a_stage_with_a_very_long_name_" * 2)(lambda item, ctx: 1)
+    pipeline.add(["walden"])
+    with served(url, tmp_path) as address:
+        for width in (1280, 360):
+            with browsing(address, viewport={"width": width, "height": 640}) as tab:
+                right, left = tab.page.evaluate(
+                    """() => { const [name, bar] = ["bdi", "svg"].map((one) => document.querySelector(`.stages tbody ${one}`));
+                        return [name.getBoundingClientRect().right, bar.getBoundingClientRect().x]; }"""
+                )
+                assert right <= left, width

@@ -9,6 +9,7 @@ from holdfast.answers.action import ActedOn, ActionDetails, ActionList, ActionPr
 from holdfast.answers.alert import AlertDelivery, AlertRuleStatus, AlertStatus
 from holdfast.answers.answer import Answer, Answers
 from holdfast.answers.audit import AuditEntry, AuditPage
+from holdfast.answers.blocker import Blocker
 from holdfast.answers.cost import Costs, CostSum
 from holdfast.answers.diagnosis import Diagnosis
 from holdfast.answers.error_group import ErrorGroup, ErrorGroups
@@ -49,6 +50,7 @@ __all__ = [
     "Answers",
     "AuditEntry",
     "AuditPage",
+    "Blocker",
     "Changes",
     "CostSum",
     "Costs",

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Collection, Iterable
 
+from holdfast.answers.blocker import Blocker
+from holdfast.answers.limit import ResourceLimit
 from holdfast.answers.overview import Overview
 from holdfast.answers.status import PipelineStatus, Status
 from holdfast.model.states import State
-
-
-@dataclass(frozen=True)
-class Blocker:
-    """Something that keeps work from beginning."""
-
-    where: str
-    what: str
-    since: datetime | None = None
-    until: datetime | None = None
-    #: A command that helps.
-    do: str = ""
 
 
 def blockers(overview: Overview) -> Iterable[Blocker]:
@@ -32,16 +20,28 @@ def blockers(overview: Overview) -> Iterable[Blocker]:
         yield from _of_pipeline(pipeline, status)
     for worker in status.workers:
         for guard in worker.guards:
-            yield Blocker(f"{guard.pipeline} on {worker.name}", guard.text, until=guard.until)
+            yield Blocker(f"{guard.pipeline} on {worker.name}", guard.text, guard.since, guard.until)
         if not worker.alive:
             yield Blocker(f"worker {worker.name}", "is silent; others take over its work", since=worker.heartbeat_at)
+    told = {
+        (stage.held.resource, stage.held.reason)
+        for pipeline in status.pipelines
+        for stage in pipeline.stages
+        if stage.held
+    }
     for one in overview.limits:
-        if one.paused:
-            yield Blocker(one.name, f"paused: {one.reason or 'no reason given'}", until=one.paused_until)
-        if one.cool_until:
-            yield Blocker(one.name, "cooling down after a rate limit", until=one.cool_until)
-        if one.breaker != "closed":
-            yield Blocker(one.name, f"its breaker is {one.breaker} after {one.failures} failures in a row")
+        yield from _of_resource(one, {reason for resource, reason in told if resource == one.name})
+
+
+def _of_resource(one: ResourceLimit, told: Collection[str]) -> Iterable[Blocker]:
+    """What stages that wait for it do not say already."""
+    if one.paused and not {"paused", "budget"} & set(told):
+        yield Blocker(one.name, f"paused: {one.reason or 'no reason given'}", one.paused_at, one.paused_until)
+    if one.cool_until and "cool_down" not in told:
+        yield Blocker(one.name, "cooling down after a rate limit", one.cooled_at, one.cool_until)
+    if one.breaker != "closed" and "breaker" not in told:
+        what = f"its breaker is {one.breaker} after {one.failures} failures in a row"
+        yield Blocker(one.name, what, one.breaker_opened_at, one.breaker_until)
 
 
 def _of_pipeline(pipeline: PipelineStatus, status: Status) -> Iterable[Blocker]:
@@ -53,9 +53,9 @@ def _of_pipeline(pipeline: PipelineStatus, status: Status) -> Iterable[Blocker]:
     for stage in pipeline.stages:
         where = f"{pipeline.name}/{stage.name}"
         if stage.held:
-            yield Blocker(where, stage.held.text, stage.pending_since, stage.held.until)
+            yield Blocker(where, stage.held.text, stage.held.since, stage.held.until)
         for hold in stage.on_hold:
-            yield Blocker(where, hold.reason, do=hold.do)
+            yield Blocker(where, hold.reason, hold.since, do=hold.do)
         if stage.backfilling:
             yield Blocker(where, "is new and is being back-filled")
         if stage.states.get(State.PENDING) and where not in offered:

@@ -28,12 +28,19 @@ class ResourceLimit(Answer, frozen=True):
     in_use: int
     #: The share of the allowed rate that is used at most, after a rate limit; 1 for all of it.
     pace: float
+    #: Since when it cools down, as far as the log tells.
+    cooled_at: datetime | None
     cool_until: datetime | None
     paused: bool
     reason: str | None
+    #: Since when, as far as the log tells.
+    paused_at: datetime | None
     paused_until: datetime | None
     #: `closed`, `open` or `probing`, and the failures in a row.
     breaker: str
+    #: While it is open: since when, as far as the log tells, and until it is probed.
+    breaker_opened_at: datetime | None
+    breaker_until: datetime | None
     failures: int
     #: What was spent in all: `costs`, which were charged, and what is `in_doubt`.
     spent: Decimal

@@ -9,6 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
+from holdfast.answers.blocker import Blocker
 from holdfast.answers.cost import Costs
 from holdfast.answers.limit import ResourceLimits
 from holdfast.answers.rate_and_eta import StageRate
@@ -36,6 +37,8 @@ class Overview:
     limits: ResourceLimits
     #: By the attempts of the last hour, where they were asked for.
     rates: tuple[StageRate, ...] = ()
+    #: Everything that keeps work from beginning, where it was asked for.
+    blockers: tuple[Blocker, ...] = ()
 
 
 def count_of(stage: StageStatus, states: Sequence[State]) -> int:

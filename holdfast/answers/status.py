@@ -34,6 +34,8 @@ class HoldReason(Answer, frozen=True):
     #: `person`, `doubt`, `price` or `version`.
     kind: str
     reason: str
+    #: Since when the first of them is, as far as a look at some of them tells.
+    since: datetime
     do: str
 
 
@@ -44,6 +46,10 @@ class Obstacle(Answer, frozen=True):
 
     reason: str
     text: str
+    #: The resource that stands still, if it is one.
+    resource: str | None
+    #: As far as the log tells.
+    since: datetime | None
     until: datetime | None
 
 

@@ -30,6 +30,8 @@ class GuardHold(Answer, frozen=True):
     pipeline: str
     guard: str
     text: str
+    #: None if a worker of an earlier version does not say.
+    since: datetime | None
     until: datetime | None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from holdfast.engine import claim_within_limits
+from holdfast.engine.blocked_since import BlockedSince
 from holdfast.engine.item_pages import items
 from holdfast.engine.layout import layout
 from holdfast.model import codec
@@ -58,6 +59,7 @@ def status(tx: Transaction) -> list[Facts]:
             entry[0] += total_us
             entry[1] = max(entry[1], most_us)
     pipelines: dict[str, Facts] = {}
+    blocked_since = BlockedSince(tx)
     for row in sorted(known.stages.values(), key=lambda row: (row.pipeline_name, row.position)):
         pipeline = pipelines.setdefault(
             row.pipeline_name,
@@ -77,7 +79,7 @@ def status(tx: Transaction) -> list[Facts]:
         facts["backfilling"] = row.backfill_next is not None
         facts["on_hold"] = _on_hold(tx, row) if counts.get(State.ON_HOLD) or row.hold_next else []
         waiting = bool(counts.get(State.PENDING))
-        facts["held"] = _held(tx, row) if waiting else None
+        facts["held"] = _held(tx, row, blocked_since) if waiting else None
         facts |= _pause_of(row)
         facts["pending_since"] = tx.run("waiting_since", stage=row.id, most=HEAD)[0][0] if waiting else None
         pipeline["stages"].append(facts)
@@ -87,7 +89,7 @@ def status(tx: Transaction) -> list[Facts]:
 def _on_hold(tx: Transaction, stage: StageRow) -> list[Facts]:
     """Why work of a stage is on hold, each reason once, with what lets it run; as far as a look at some of it tells."""
     found: dict[str, Facts] = {}
-    for kind, reason in tx.run("reasons_of_holds", stage=stage.id, most=LOOKED_AT):
+    for kind, reason, since in tx.run("reasons_of_holds", stage=stage.id, most=LOOKED_AT):
         do = release(stage.pipeline_name, stage.name)
         if kind == "version":
             reason = f"it waits for a worker with version {stage.version}"
@@ -95,7 +97,8 @@ def _on_hold(tx: Transaction, stage: StageRow) -> list[Facts]:
             reason = "paid calls are in doubt, and a person is to say what became of them"
             where = f"--pipeline {word(stage.pipeline_name)} --stage {word(stage.name)}"
             do = f"holdfast resolve {where} --not-charged|--charged AMOUNT"
-        found.setdefault(reason, {"kind": kind, "reason": reason, "do": do})
+        one = found.setdefault(reason, {"kind": kind, "reason": reason, "since": since, "do": do})
+        one["since"] = min(one["since"], since)
     return list(found.values())
 
 
@@ -127,7 +130,7 @@ def _pause_of(row: PipelineRow | StageRow) -> Facts:
     }
 
 
-def _held(tx: Transaction, row: StageRow) -> Facts | None:
+def _held(tx: Transaction, row: StageRow, blocked_since: BlockedSince) -> Facts | None:
     """What keeps the work of a stage from beginning, beyond the pace that it is meant to have."""
     known = layout(tx)
     pipeline = known.pipelines[row.pipeline_name]
@@ -136,15 +139,19 @@ def _held(tx: Transaction, row: StageRow) -> Facts | None:
         return {
             "reason": "paused",
             "text": f"pipeline {pipeline.name!r} is paused{reason}",
+            "since": pipeline.paused_at,
             "until": pipeline.retry_after,
         }
     if row.paused:
         reason = f": {row.reason}" if row.reason else ""
-        return {"reason": "paused", "text": f"stage {row.name!r} is paused{reason}", "until": row.retry_after}
+        text = f"stage {row.name!r} is paused{reason}"
+        return {"reason": "paused", "text": text, "since": row.paused_at, "until": row.retry_after}
     blocked = claim_within_limits.look(tx, row.id) if known.resources_of(row.id) else None
     if blocked is None or blocked.reason in ("rate", "units", "concurrency"):
         return None
-    return {"reason": blocked.reason, "text": blocked.text, "until": blocked.until}
+    since = blocked_since.at(blocked.reason, blocked.resource)
+    facts = {"reason": blocked.reason, "text": blocked.text, "resource": blocked.resource}
+    return {**facts, "since": since, "until": blocked.until}
 
 
 def _timings(buckets: dict[int, int], sums: list[int]) -> Facts:

@@ -29,6 +29,7 @@ from holdfast.engine import (
     show_item,
     status,
 )
+from holdfast.engine.blocked_since import BlockedSince
 from holdfast.engine.delete import Delete
 from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
 from holdfast.engine.selection import ActionPlace, Who
@@ -134,6 +135,7 @@ def questions(crowd: Crowd) -> dict[str, Question]:
         "status": status.status,
         "workers": status.workers,
         "limits": limits.limits,
+        "since when a resource is paused": lambda tx: BlockedSince(tx).at("paused", "nothing"),
         "gauges for monitoring": gauges.gauges,
         "what needs a worker": lambda tx: ask(
             tx, "SELECT SUM(n) FROM holdfast_demand WHERE due_at <= :soon", soon=tx.now + 60_000_000

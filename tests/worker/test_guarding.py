@@ -15,6 +15,7 @@ import pytest
 
 from holdfast import Pipeline
 from holdfast.answers import Explanation
+from holdfast.model.guard_conditions import Guards
 from holdfast.worker.background import guards as guarding
 from holdfast.worker.background.guards import GuardWatch
 from tests.support import guard_functions
@@ -236,3 +237,25 @@ def test_a_path_that_cannot_be_looked_at_blocks_and_says_so(run: LimitedBench, p
     with run.serving(guarded(exists=path), keys(1), lease_seconds=LEASE) as (_, ran):
         assert " holds it back: " in wait_for(lambda: refused(ran)).text
         assert ran.states("work-p") == {"pending": 1}
+
+
+def test_a_guard_says_since_when_it_holds_work_back():
+    """Checks follow one another: it is the first of those that refused."""
+    now = datetime(2026, 2, 1, 12, tzinfo=UTC)
+    clock = [now]
+    watch = GuardWatch(lambda: {"p": Guards.read({"hours": "22:00-06:00"})}, lambda: None, clock=lambda: clock[0])
+    for minutes in (0, 1, 5):
+        clock[0] = now + timedelta(minutes=minutes)
+        watch.one_pass()
+        wait_for(lambda: any("22:00" in one["text"] for one in watch.facts()))
+    [told] = watch.facts()
+    assert told["since"] == round(now.timestamp() * 1e6)
+    clock[0] = now.replace(hour=23)
+    watch.one_pass()
+    wait_for(lambda: not watch.facts())
+    watch.one_pass()
+    clock[0] = now + timedelta(days=1)
+    watch.one_pass()
+    wait_for(lambda: watch.facts() != [])
+    watch.one_pass()
+    assert watch.facts()[0]["since"] == round(clock[0].timestamp() * 1e6)

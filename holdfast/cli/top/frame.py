@@ -10,7 +10,8 @@ from textwrap import wrap
 from rich.console import Console
 from rich.text import Text
 
-from holdfast.answers.blockers import Blocker, blockers
+from holdfast.answers.blocker import Blocker
+from holdfast.answers.blockers import blockers
 from holdfast.answers.limit import ResourceLimit
 from holdfast.answers.overview import COLUMNS, count_of
 from holdfast.answers.status import PipelineStatus

@@ -5,6 +5,13 @@ INSERT INTO holdfast_events (at, event, pipeline, item, stage, amount, resource,
 -- name: events_at
 SELECT e.at, e.data FROM holdfast_events e {by ix_holdfast_events_kind} WHERE e.event = :event AND e.at {in times};
 
+-- name: newest_of_resources
+-- By resource: when the newest of these events was, among the last so many of that name.
+SELECT x.resource, MAX(x.at) FROM (
+    SELECT e.resource, e.at, e.data FROM holdfast_events e {by ix_holdfast_events_kind}
+    WHERE e.event = :event ORDER BY e.at DESC LIMIT :most) AS x
+WHERE x.resource IS NOT NULL AND x.data LIKE :like GROUP BY x.resource;
+
 -- name: add_counts
 INSERT INTO holdfast_counts (slot, stage, state, bucket, n, total_us, most_us)
 {values slot bigint, stage bigint, state text, bucket smallint, n bigint, total_us bigint, most_us bigint}

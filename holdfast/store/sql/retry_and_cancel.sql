@@ -22,5 +22,6 @@ RETURNING item, attempts, alone, rerun;
 SELECT kind FROM holdfast_holds WHERE stage = :stage AND item = :item;
 
 -- name: reasons_of_holds
-SELECT DISTINCT kind, reason FROM (
-    SELECT kind, reason FROM holdfast_holds WHERE stage = :stage ORDER BY item LIMIT :most) AS seen ORDER BY kind, reason;
+SELECT kind, reason, MIN(since) FROM (
+    SELECT kind, reason, since FROM holdfast_holds WHERE stage = :stage ORDER BY item LIMIT :most) AS seen
+GROUP BY kind, reason ORDER BY kind, reason;

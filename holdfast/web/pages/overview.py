@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -34,7 +35,8 @@ MOST_FIRST = 50
 
 def ask(app: Holdfast, query: Query) -> Overview:
     status = app.status()
-    return Overview(status, app.limits(), rates(status, app.throughput(last="1h")))
+    found = Overview(status, app.limits(), rates(status, app.throughput(last="1h")))
+    return replace(found, blockers=tuple(blockers(found)))
 
 
 def view(answer: Overview, query: Query) -> Mapping[str, Any]:
@@ -53,7 +55,7 @@ def view(answer: Overview, query: Query) -> Mapping[str, Any]:
 
 def _lines(answer: Overview) -> Iterator[Line]:
     """What stands in the way, stages, limits and workers. Where very much stands in the way, the rest of it comes last."""
-    blocks = [Line("blocker", one, f"way-{one.where}-{one.what}") for one in blockers(answer)]
+    blocks = [Line("blocker", one, f"way-{one.where}-{one.what}") for one in answer.blockers]
     yield from blocks[:MOST_FIRST]
     for n, pipeline in enumerate(answer.status.pipelines, 1):
         for stage in pipeline.stages or (None,):

@@ -50,6 +50,8 @@ class GuardWatch(Service):
         self._verdicts: dict[str, tuple[Guards, float, dict[str, Any] | None]] = {}
         self._looks: dict[str, tuple[Guards, threading.Thread]] = {}
         self._held: dict[str, dict[str, Any]] = {}
+        #: Since when they are held back, in microseconds.
+        self._since: dict[str, int] = {}
 
     def held(self) -> Collection[str]:
         """The pipelines that are held back, including those whose guards have not been checked yet."""
@@ -57,7 +59,7 @@ class GuardWatch(Service):
 
     def facts(self) -> list[dict[str, Any]]:
         """Which pipelines are held back and why, for the heartbeat."""
-        return [{"pipeline": name, **why} for name, why in self._refusals().items()]
+        return [{"pipeline": name, "since": self._since.get(name), **why} for name, why in self._refusals().items()]
 
     def one_pass(self) -> bool:
         """Check all pipelines without waiting for a slow one."""
@@ -72,6 +74,8 @@ class GuardWatch(Service):
                 self._looks[name] = (guards, thread)
                 thread.start()
         held = self._refusals()
+        now = round(self._clock().timestamp() * 1e6)
+        self._since = {name: self._since.get(name, now) for name in held}
         for name in held.keys() - self._held.keys():
             log.info("pipeline %s is held back: %s", name, held[name]["text"])
         if held != self._held:

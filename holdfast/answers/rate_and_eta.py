@@ -57,12 +57,12 @@ def rates(status: Status, throughput: Throughput) -> tuple[StageRate, ...]:
 
 def rate(pipeline: PipelineStatus, stage: StageStatus, past: StageThroughput, is_offered: bool) -> StageRate:
     """Of one stage; nothing moves unless a living worker offers it."""
-    waiting, ended = stage.states.get(State.PENDING, 0), past.pace(*ENDS)
+    waiting, ended = stage.states.get(State.PENDING, 0), past.ended_per_minute(*ENDS)
     moves = ended and is_offered and not pipeline.paused and not stage.held
     return StageRate(
         pipeline.name,
         stage.name,
-        round(past.pace(), 2),
+        round(past.per_minute, 2),
         timedelta(seconds=round(waiting / ended * 60)) if waiting and moves else None,
         max((point.begins_at for point in past.points if point.attempts), default=None),
     )

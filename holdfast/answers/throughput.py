@@ -47,12 +47,12 @@ class StageThroughput(Answer, frozen=True):
 
     @property
     def per_minute(self) -> float:
-        """How many attempts ended in a minute, on average."""
-        return self.attempts / max(1, len(self.points)) / (self.span.total_seconds() / 60)
+        """How many attempts ended in a minute, since the first of them in this time: what has begun ten minutes ago is not slow
+        because nothing was done before."""
+        return self.ended_per_minute()
 
-    def pace(self, *outcomes: str) -> float:
-        """How many attempts with these outcomes, or with any, ended in a minute, since the first of all attempts in this time:
-        what has begun ten minutes ago is not slow because nothing was done before."""
+    def ended_per_minute(self, *outcomes: str) -> float:
+        """The same of attempts with these outcomes, or with any."""
         begun = next((n for n, point in enumerate(self.points) if point.attempts), None)
         if begun is None:
             return 0.0

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.answers.rate_and_eta import rate
+from holdfast.answers.rate_and_eta import rate, rates
 from holdfast.answers.status import Obstacle, PipelineStatus, StageStatus, Timings
 from holdfast.answers.throughput import StageThroughput, ThroughputPoint
+from holdfast.cli.top import polling
 from holdfast.model.money import spoken as money
 from tests.web.conftest import Web
 from tests.web.paid_shelf import paid_books
@@ -31,12 +32,21 @@ def stage(*attempts: int, outcomes: dict[str, int]) -> StageThroughput:
     return StageThroughput("p", "s", timedelta(minutes=1), sum(attempts), outcomes, None, None, None, None, points)
 
 
-def test_a_pace_counts_from_the_first_attempt_in_its_time():
+def test_attempts_per_minute_count_from_the_first_attempt_in_its_time():
     one = stage(0, 0, 6, 0, 6, outcomes={"done": 9, "retried": 3})
-    assert one.pace() == 4.0
-    assert one.pace("done", "skipped") == 3.0
-    assert one.per_minute == pytest.approx(12 / 5)
-    assert stage(0, 0, outcomes={}).pace() == 0.0
+    assert one.per_minute == one.ended_per_minute() == 4.0
+    assert one.ended_per_minute("done", "skipped") == 3.0
+    assert stage(0, 0, outcomes={}).per_minute == 0.0
+
+
+def test_the_overview_throughput_and_top_say_the_same_rate(shelf: str):
+    """They were measured over three different times."""
+    with Holdfast(shelf, create=False) as app:
+        over = {(one.pipeline, one.stage): round(one.per_minute, 2) for one in app.throughput()}
+        overview = {(one.pipeline, one.stage): one.per_minute for one in rates(app.status(), app.throughput(last="1h"))}
+        top = {stage: round(rate, 2) for stage, rate in polling.ask(app).rates.items()}
+        assert over == overview == top
+        assert all(over.values())
 
 
 def test_the_overview_has_the_pace_of_each_stage(web: Web, shelf: str):
@@ -79,7 +89,7 @@ def test_what_does_not_move_has_no_eta():
     assert rated(0).eta is None
     assert rated(paused=True).eta is None
     assert rated(is_offered=False).eta is None
-    assert rated(held=Obstacle("budget", "the budget is spent", None)).eta is None
+    assert rated(held=Obstacle("budget", "the budget is spent", None, None, None)).eta is None
     assert rated(past=stage(0, 0, outcomes={})).eta is None
     assert rated(past=stage(0, 5, outcomes={"retried": 5})).eta is None
 

@@ -49,8 +49,8 @@ q           leave
 
 waiting   may be claimed now          failed     failed, or out of attempts
 running   a worker holds it           done       done or skipped
-retrying  waits for another attempt   /min       attempts per minute, over the
-on hold   waits for a person                     last five minutes
+retrying  waits for another attempt   /min       attempts per minute, since the
+on hold   waits for a person                     first in the last hour
 """
 
 

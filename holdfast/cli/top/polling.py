@@ -18,8 +18,8 @@ from holdfast.model.redact import redact
 
 #: Between two questions there is at least this many times what the first one took.
 TIMES_TAKEN = 20
-#: Rates are those of the last minutes.
-RATE_OVER = "5m"
+#: Rates are those of the last hour, as on the overview of the dashboard and for `holdfast throughput`.
+RATE_OVER = "1h"
 
 
 @dataclass(frozen=True)

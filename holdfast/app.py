@@ -300,10 +300,12 @@ class Holdfast:
         """Add items; those whose key is known are merged. In a pipeline whose data has a type, an item that does not fit it is
         refused, and an item may be a key with a value of that type: `("a.epub", Book(…))`.
 
-        `atomic`: every item is checked, and merged, before the first is written. So it is with lists and other collections.
+        `atomic`: every item is checked, and merged, before the first is written. So it is with lists and other collections. Up
+        to 10,000 items, and 4 MiB of data, are written in one transaction: all of them or none, whatever happens. More are
+        written two thousand at a time, so that others may write in between: if the process ends, the same `add` again goes on.
         What comes one after another, from a generator or a file, is added as it comes, in constant memory: if one of them is
-        refused, or the process ends, those before it are there, and the same `add` again goes on. `progress` is called now
-        and then with what became of the items so far.
+        refused, or the process ends, what was written before stays, and the same `add` again goes on. `progress` is called
+        now and then with what became of the items so far.
 
         With a SQLAlchemy Connection or Session to this store's database, they are added inside its transaction: they appear
         when the caller commits, and not if it rolls back.

@@ -322,8 +322,9 @@ class Pipeline(Generic[Data]):
         atomic: bool | None = None,
     ) -> Added:
         """Add items: keys, or mappings with a `key`; if the data has a type, also pairs of a key and an instance. A key that
-        is known is merged, not added again. Every item of a list is checked before the first is written; those of a generator
-        are added as they come, unless `atomic` says otherwise.
+        is known is merged, not added again. Every item of a list is checked before the first is written, and up to 10,000 are
+        added in one transaction, longer lists two thousand items at a time; those of a generator are added as they come, unless
+        `atomic` says otherwise.
 
         With a `connection` of yours to the store's database (a SQLAlchemy Connection or Session, Django's connection, or one of
         the driver), they are added inside its transaction: they appear when you commit, and not if you roll back. The pipeline

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.engine.register import learn_provenance
-from holdfast.engine.upsert import Added, Looked, NewItem, as_looked, at_once, look_up, upsert, upsert_alone
+from holdfast.engine.upsert import Added, Looked, NewItem, Upserted, as_looked, at_once, look_up, upsert, upsert_alone
 from holdfast.errors import UsageError, ValueMismatch, ValueRefused
 from holdfast.model import codec
 from holdfast.model.item import check_key
@@ -18,6 +18,9 @@ from holdfast.store import Store, Transaction
 
 #: Items per transaction: long enough to be fast, short enough to let others write in between.
 CHUNK = 2000
+#: A list of no more than so many items and characters is written in one transaction, which lasts half a second on a busy
+#: machine. A hundred thousand items would keep other writers waiting for up to seven.
+WHOLE_ITEMS, WHOLE_CHARACTERS = 10_000, 4 * 2**20
 
 #: From old and new data to the data to store.
 Merge = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
@@ -71,18 +74,21 @@ class Adder:
         self._last_was_new = False
 
     def add(self, opened: Opened, to: Addition, items: Iterable[Written], *, atomic: bool) -> Added:
-        """Add items in transactions of our own. If atomic, all items are checked and merged before the first is written."""
+        """Add items in transactions of our own. If atomic, all items are checked and merged before the first is written; few
+        enough are written in one transaction.
+        """
         return self._add_checked(opened, to, read_items(items, to)) if atomic else self._add_stream(opened, to, items)
 
     def _add_checked(self, opened: Opened, to: Addition, ready: list[NewItem]) -> Added:
         total = Added(0, 0, 0)
-        chunks = [ready[at : at + CHUNK] for at in range(0, len(ready), CHUNK)]
+        size = len(ready) if (whole := _fit_together(ready)) else CHUNK
+        chunks = [ready[at : at + size] for at in range(0, len(ready), size)] if ready else []
         with opened() as store:
             self._learn_provenance(store, to)
             # A merge function that raises does so before anything is written, and no transaction waits for it.
             looks = [_look(store, to, chunk) for chunk in chunks] if self._looks_first(ready, to.merge) else [{}]
             for chunk, looked in zip(chunks, looks, strict=True):
-                total += _write(store, to, chunk, looked)
+                total += _write(store, to, chunk, looked, whole=whole)
                 if to.progress is not None:
                     to.progress(total)
             self._last_was_new = total.new == len(ready)
@@ -121,8 +127,21 @@ def _look(store: Store, to: Addition, items: list[NewItem]) -> dict[str, Looked]
     return {key: Looked(old, to.merged(key, old, given[key])) for key, old in there.items()}
 
 
-def _write(store: Store, to: Addition, items: list[NewItem], looked: dict[str, Looked]) -> Added:
-    """Write a chunk after a look-up. Items that another writer has changed since are looked up and written again."""
+def _fit_together(items: list[NewItem]) -> bool:
+    """Whether they are written in one transaction."""
+    return len(items) <= WHOLE_ITEMS and sum(len(item.data) for item in items) <= WHOLE_CHARACTERS
+
+
+class _Overtaken(Exception):
+    """Another writer has changed an item since it was looked up: nothing was written."""
+
+
+def _write(
+    store: Store, to: Addition, items: list[NewItem], looked: dict[str, Looked], *, whole: bool = False
+) -> Added:
+    """Write a chunk after a look-up. Items that another writer has changed since are looked up and written again; if the chunk
+    is to be written as a whole, all of it is.
+    """
     total = Added(0, 0, 0)
     while True:
         # Adding what is there already is common, and takes no write.
@@ -133,21 +152,30 @@ def _write(store: Store, to: Addition, items: list[NewItem], looked: dict[str, L
             return total
         known = [key for key in looked if key not in same]
         slot = store.writer
-        done = store.write(
-            partial(
-                upsert_alone,
-                pipeline=to.pipeline,
-                items=items,
-                decide=as_looked(looked),
-                priority=to.priority,
-                known=known,
-            ),
-            slot=slot,
-            at_once=None if known else at_once(store.cache.get("layout"), to.pipeline, items, to.priority, slot),
+        work = partial(
+            _upsert_whole if whole else upsert_alone,
+            pipeline=to.pipeline,
+            items=items,
+            decide=as_looked(looked),
+            priority=to.priority,
+            known=known,
         )
-        total += done.added
-        items = done.left
+        quick = None if known else at_once(store.cache.get("layout"), to.pipeline, items, to.priority, slot)
+        try:
+            done = store.write(work, slot=slot, at_once=quick)
+            total += done.added
+            items = done.left
+        except _Overtaken:
+            pass
         looked = _look(store, to, items) if items else {}
+
+
+def _upsert_whole(tx: Transaction, **given: Any) -> Upserted:
+    """All of the items or, if another writer was faster, none."""
+    done = upsert_alone(tx, **given)
+    if done.left:
+        raise _Overtaken
+    return done
 
 
 def add_within(opened: Opened, connection: Any, to: Addition, items: Iterable[Written], *, atomic: bool) -> Added:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +13,7 @@ import sqlalchemy as sa
 
 from holdfast import Added, Holdfast, Pipeline, UsageError, store_engine
 from holdfast.engine import add as adding
+from tests.support.together import listening
 
 pytestmark = pytest.mark.req("V7")
 
@@ -60,6 +63,82 @@ def test_a_bad_item_of_a_list_leaves_nothing(app: Holdfast) -> None:
     with pytest.raises(UsageError, match="item 26 has no 'key'"):
         app.add("books", list(some(25, then={"n": 1})))
     assert keys(app) == []
+
+
+def commits_of(app: Holdfast, items: list[Any]) -> int:
+    reached: list[str] = []
+    with listening(reached.append):
+        app.add("books", items)
+    return reached.count("commit.before")
+
+
+def test_a_list_is_written_in_one_transaction_up_to_a_size_and_a_longer_one_in_chunks(
+    app: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adding, "WHOLE_ITEMS", 30)
+    app.add("books", ["first"])
+    assert commits_of(app, list(some(30))) == 1
+    assert commits_of(app, [f"more {n}" for n in range(31)]) == 4
+    monkeypatch.setattr(adding, "WHOLE_CHARACTERS", 1000)
+    assert commits_of(app, [{"key": f"long {n}", "text": "x" * 90} for n in range(20)]) == 2
+
+
+#: A program that adds a list, and is killed before the first commit after so many insertions.
+KILLED = """
+import os, signal, sys
+from holdfast import Holdfast, Pipeline, points
+from holdfast.engine import add
+
+url, n, at = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+add.CHUNK, add.WHOLE_ITEMS, inserts = 10, 30, 0
+books = Pipeline("books")
+books.stage(name="read")(print)
+
+def kill(point):
+    global inserts
+    inserts += point == "store.insert_items"
+    if point == "commit.before" and inserts == at:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+points.listen(kill)
+with Holdfast(url, [books.spec]) as app:
+    app.add("books", [{"key": f"b{number:03}", "n": number} for number in range(n)])
+"""
+
+
+@pytest.mark.parametrize(("n", "at", "added"), [(30, 1, 0), (30, 2, 30), (31, 2, 10)])
+def test_a_list_is_added_as_a_whole_or_not_at_all_whenever_its_program_is_killed_unless_it_is_too_long(
+    app: Holdfast, monkeypatch: pytest.MonkeyPatch, n: int, at: int, added: int
+) -> None:
+    """Whatever was added, the same `add` again adds the rest."""
+    monkeypatch.setattr(adding, "WHOLE_ITEMS", 30)
+    app.add("books", ["first"])
+    subprocess.run([sys.executable, "-c", KILLED, app.url, str(n), str(at)], timeout=120)
+    assert len(keys(app)) == 1 + added
+    assert sum(app.add("books", list(some(n)))) == n
+    assert len(keys(app)) == 1 + n
+
+
+def test_a_list_that_another_writer_overtakes_is_merged_again_and_written_as_a_whole(app: Holdfast, url: str) -> None:
+    app.add("books", list(some(3)))
+    rounds: list[int] = []
+
+    def merge(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+        if not rounds:
+            with Holdfast(url, app.pipelines) as other:
+                other.add("books", [{"key": "b002", "n": 100}])
+        rounds.append(old["n"])
+        if len(rounds) > 4:
+            raise ValueError("not twice")
+        return {"n": old["n"] + new["n"]}
+
+    with pytest.raises(UsageError, match="not twice"):
+        app.add("books", [{"key": f"b00{n}", "n": 1} for n in range(4)], merge=merge)
+    # Neither the new one nor those that nobody else has changed.
+    assert [app.show(key).data["n"] for key in keys(app)] == [0, 1, 100]
+    rounds[:] = [1]
+    assert app.add("books", [{"key": f"b00{n}", "n": 1} for n in range(4)], merge=merge) == Added(1, 3, 0)
+    assert [app.show(key).data["n"] for key in keys(app)] == [1, 2, 101, 1]
 
 
 def test_a_generator_whose_items_belong_together_is_checked_first(app: Holdfast) -> None:

@@ -3,6 +3,7 @@
     with Clients(provider.url) as clients:
         clients["openai chat"].ask("well?", "sync")          # the answer, or what that client raises
         clients["openai chat"].ask("well?", "async stream")  # the list of what the stream brings
+        clients["openai chat"].call("well?", "sync")         # the function and its arguments, for others to call
 
 Loading them takes seconds and much memory: tests that need them are in GROUP, which runs in one process.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -38,19 +40,29 @@ WAYS: dict[str, tuple[str, str, bool]] = {
     "litellm mistral": ("mistral", "mistral-small-latest", True),
 }
 _MAX_TOKENS = 100
+#: A function of a client, and what it is called with.
+Call = tuple[Callable[..., Any], dict[str, Any]]
 Reader = Callable[[Any], Any]
 AsyncReader = Callable[[Any], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way of calling. `begin` starts a call in a mode; what it returns is awaited, iterated or taken as it is."""
+    """One way of calling. What `begin` returns is awaited, iterated or taken as it is."""
 
     name: str
     dialect: str
     model: str
-    begin: Callable[[str, str, float], Any]
+    _call: Callable[[str, str, float], Call]
     run: Callable[[Any], Any]
+
+    def call(self, prompt: str, mode: str = "sync", seconds: float = PATIENT_SECONDS) -> Call:
+        """What is to be called in a mode, and with what."""
+        return self._call(prompt, mode, seconds)
+
+    def begin(self, prompt: str, mode: str, seconds: float) -> Any:
+        function, asked = self.call(prompt, mode, seconds)
+        return function(**asked)
 
     def ask(self, prompt: str, mode: str = "sync", seconds: float = PATIENT_SECONDS) -> Any:
         """Call, and read all of it."""
@@ -77,11 +89,15 @@ class Way:
 
 
 class Clients:
-    """All of them, pointed at one address; one event loop for those that need one. A client is made when it is first used."""
+    """All of them, pointed at one address; one event loop for those that need one. A client is made when it is first used,
+    and made `ready`."""
 
-    def __init__(self, url: Callable[[str], str]) -> None:
+    def __init__(self, url: Callable[[str], str], ready: Callable[[Any], Any] = lambda client: client) -> None:
         self._url = url
+        self._ready = ready
         self._made: dict[str, Any] = {}
+        # Threads that load packages at the same time see halves of them.
+        self._one_at_a_time = threading.RLock()
 
     def __enter__(self) -> Clients:
         self._runner = asyncio.Runner()
@@ -95,10 +111,13 @@ class Clients:
     def __getitem__(self, name: str) -> Way:
         dialect, model, _ = WAYS[name]
         kind = name.replace(" ", "_") if not name.startswith("litellm") else "litellm"
-        begin = getattr(self, f"_{kind}")
-        if kind == "litellm":
-            return Way(name, dialect, model, lambda *asked: begin(dialect, model, *asked), self.run)
-        return Way(name, dialect, model, lambda *asked: begin(model, *asked), self.run)
+        given = (dialect, model) if kind == "litellm" else (model,)
+
+        def call(*asked: Any) -> Call:
+            with self._one_at_a_time:
+                return getattr(self, f"_{kind}")(*given, *asked)
+
+        return Way(name, dialect, model, call, self.run)
 
     def run(self, awaitable: Any) -> Any:
         """In the caller's context: what is set there is seen by the call."""
@@ -118,7 +137,7 @@ class Clients:
 
     def _once(self, name: str, make: Callable[[], Any]) -> Any:
         if name not in self._made:
-            self._made[name] = make()
+            self._made[name] = self._ready(make())
         return self._made[name]
 
     # OpenAI -----------------------------------------------------------------------------------------------------------
@@ -130,17 +149,18 @@ class Clients:
         address = f"{self._url('openai')}/v1"
         return self._once(name, lambda: getattr(openai, name)(api_key="none", base_url=address, max_retries=0))
 
-    def _openai_chat(self, model: str, prompt: str, mode: str, seconds: float) -> Any:
+    def _openai_chat(self, model: str, prompt: str, mode: str, seconds: float) -> Call:
         streamed = {"stream": True, "stream_options": {"include_usage": True}} if "stream" in mode else {}
         create = self.openai(mode).chat.completions.create
-        return create(model=model, messages=_messages(prompt), timeout=_reading(seconds), **streamed)
+        return create, {"model": model, "messages": _messages(prompt), "timeout": _reading(seconds), **streamed}
 
-    def _openai_responses(self, model: str, prompt: str, mode: str, seconds: float) -> Any:
+    def _openai_responses(self, model: str, prompt: str, mode: str, seconds: float) -> Call:
         create = self.openai(mode).responses.create
-        return create(model=model, input=prompt, stream="stream" in mode, timeout=_reading(seconds))
+        return create, {"model": model, "input": prompt, "stream": "stream" in mode, "timeout": _reading(seconds)}
 
-    def _openai_embeddings(self, model: str, prompt: str, mode: str, seconds: float) -> Any:
-        return self.openai(mode).embeddings.create(model=model, input=[prompt], timeout=_reading(seconds))
+    def _openai_embeddings(self, model: str, prompt: str, mode: str, seconds: float) -> Call:
+        create = self.openai(mode).embeddings.create
+        return create, {"model": model, "input": [prompt], "timeout": _reading(seconds)}
 
     # Anthropic --------------------------------------------------------------------------------------------------------
 
@@ -151,10 +171,10 @@ class Clients:
         address = self._url("anthropic")
         return self._once(name, lambda: getattr(anthropic, name)(api_key="none", base_url=address, max_retries=0))
 
-    def _anthropic(self, model: str, prompt: str, mode: str, seconds: float) -> Any:
+    def _anthropic(self, model: str, prompt: str, mode: str, seconds: float) -> Call:
         create = self.anthropic(mode).messages.create
         asked = {"model": model, "messages": _messages(prompt), "max_tokens": _MAX_TOKENS}
-        return create(**asked, stream="stream" in mode, timeout=_reading(seconds))
+        return create, {**asked, "stream": "stream" in mode, "timeout": _reading(seconds)}
 
     # Gemini -----------------------------------------------------------------------------------------------------------
 
@@ -165,17 +185,18 @@ class Clients:
         options: Any = {"base_url": self._url("gemini"), "retry_options": {"attempts": 1}}
         return self._once("genai", lambda: genai.Client(api_key="none", http_options=options))
 
-    def _gemini(self, model: str, prompt: str, mode: str, seconds: float) -> Any:
+    def _gemini(self, model: str, prompt: str, mode: str, seconds: float) -> Call:
         client = self.gemini()
         models = client.aio.models if "async" in mode else client.models
         ask = models.generate_content_stream if "stream" in mode else models.generate_content
-        return ask(model=model, contents=prompt, config={"http_options": {"timeout": int(seconds * 1000)}})
+        config = {"http_options": {"timeout": int(seconds * 1000)}}
+        return ask, {"model": model, "contents": prompt, "config": config}
 
-    def _gemini_embeddings(self, model: str, prompt: str, mode: str, seconds: float) -> Any:
+    def _gemini_embeddings(self, model: str, prompt: str, mode: str, seconds: float) -> Call:
         client = self.gemini()
         models = client.aio.models if "async" in mode else client.models
         config = {"http_options": {"timeout": int(seconds * 1000)}}
-        return models.embed_content(model=model, contents=prompt, config=config)
+        return models.embed_content, {"model": model, "contents": prompt, "config": config}
 
     # Mistral ----------------------------------------------------------------------------------------------------------
 
@@ -184,14 +205,14 @@ class Clients:
 
         return self._once("Mistral", lambda: Mistral(api_key="none", server_url=self._url("mistral")))
 
-    def _mistral(self, model: str, prompt: str, mode: str, seconds: float) -> Any:
+    def _mistral(self, model: str, prompt: str, mode: str, seconds: float) -> Call:
         names = {"sync": "complete", "async": "complete_async", "stream": "stream", "async stream": "stream_async"}
         ask = getattr(self.mistral().chat, names[mode])
-        return ask(model=model, messages=_messages(prompt), timeout_ms=int(seconds * 1000))
+        return ask, {"model": model, "messages": _messages(prompt), "timeout_ms": int(seconds * 1000)}
 
     # LiteLLM ----------------------------------------------------------------------------------------------------------
 
-    def _litellm(self, dialect: str, model: str, prompt: str, mode: str, seconds: float) -> Any:
+    def _litellm(self, dialect: str, model: str, prompt: str, mode: str, seconds: float) -> Call:
         litellm = load_litellm()
         version = {"openai": "/v1", "mistral": "/v1", "gemini": "/v1beta", "anthropic": ""}[dialect]
         asked: dict[str, Any] = {
@@ -205,7 +226,8 @@ class Clients:
         }
         if "stream" in mode:
             asked |= {"stream": True, "stream_options": {"include_usage": True}}
-        return (litellm.acompletion if "async" in mode else litellm.completion)(**asked)
+        name = "acompletion" if "async" in mode else "completion"
+        return self._once(name, lambda: getattr(litellm, name)), asked
 
     # As their packages make them --------------------------------------------------------------------------------------
 

@@ -25,6 +25,8 @@ LOOKED_AT = 500
 MOST_ERRORS = 5
 #: How many of those that are next in a queue are asked since when they wait.
 HEAD = 100
+#: So many of the stages of items that are due again are counted, those that have been due for longest.
+MOST_DUE = 1000
 #: Of a worker that has not sent its first heartbeat.
 _NOTHING_REPORTED: Facts = {"in_hand": 0, "done": {}, "progress": [], "guards": []}
 
@@ -60,6 +62,8 @@ def status(tx: Transaction) -> list[Facts]:
             entry[1] = max(entry[1], most_us)
     pipelines: dict[str, Facts] = {}
     blocked_since = BlockedSince(tx)
+    delayed = any(counts.get(State.RETRY_LATER) for counts in states.values())
+    due: dict[int, int] = dict(tx.run("count_due", now=tx.now, most=MOST_DUE)) if delayed else {}
     for row in sorted(known.stages.values(), key=lambda row: (row.pipeline_name, row.position)):
         pipeline = pipelines.setdefault(
             row.pipeline_name,
@@ -75,6 +79,7 @@ def status(tx: Transaction) -> list[Facts]:
         if not row.active:
             pipeline["removed"].append(facts)
             continue
+        facts["due"] = due.get(row.id, 0)
         facts["timings"] = _timings(durations.get(row.id, {}), sums.get(row.id, [0, 0]))
         facts["backfilling"] = row.backfill_next is not None
         facts["on_hold"] = _on_hold(tx, row) if counts.get(State.ON_HOLD) or row.hold_next else []

@@ -29,7 +29,8 @@ def shop() -> Pipeline:
             return RetryLater(after="2h", reason="closed")
         return ctx.once("answer", lambda: {"of": item.key}, cost="0.5")
 
-    @pipeline.stage(after="weigh")
+    # What is due while the questions are asked would change their answers.
+    @pipeline.stage(after="weigh", backoff=Backoff(first_seconds=3600, most_seconds=7200))
     def sell(item: Item, ctx: Context) -> None:
         if item.key == "often":
             raise ValueError("nobody wants it")

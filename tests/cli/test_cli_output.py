@@ -249,7 +249,7 @@ def test_a_worker_shows_what_holdfast_does_and_not_what_libraries_do() -> None:
 def counted(states: dict[str, int]) -> StageStatus:
     """A stage of which nothing but its counts is known."""
     return StageStatus(
-        "extract", "1", (), states, Timings.of({"count": 0}), False, (), None, None, False, None, None, None
+        "extract", "1", (), states, 0, Timings.of({"count": 0}), False, (), None, None, False, None, None, None
     )
 
 

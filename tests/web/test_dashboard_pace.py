@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Context, Holdfast, Item, Pipeline, RetryLater
 from holdfast.answers.rate_and_eta import rate, rates
 from holdfast.answers.status import Obstacle, PipelineStatus, StageStatus, Timings
 from holdfast.answers.throughput import StageThroughput, ThroughputPoint
 from holdfast.cli.top import polling
 from holdfast.model.money import spoken as money
+from tests.support.waiting import wait_for
 from tests.web.conftest import Web
 from tests.web.paid_shelf import paid_books
 
@@ -72,7 +74,7 @@ def rated(
 ) -> Any:
     """The rate of a stage that has ended 3 attempts a minute, and 1 more that is retried, as the overview has it."""
     facts: dict[str, Any] = {"after": (), "backfilling": False, "on_hold": (), "held": None, "pending_since": None}
-    facts |= {"paused": False, "reason": None, "paused_until": None, "paused_at": None}
+    facts |= {"paused": False, "reason": None, "paused_until": None, "paused_at": None, "due": 0}
     timings = Timings(0, None, None, None, None, None)
     status = StageStatus(name="s", version="1", states={"pending": waiting}, timings=timings, **{**facts, **more})
     pipeline = PipelineStatus("p", paused, None, None, None, (status,), ())
@@ -83,6 +85,30 @@ def rated(
 def test_an_eta_is_what_waits_at_the_pace_at_which_work_ends():
     assert (rated().per_minute, rated().eta) == (4.0, timedelta(minutes=30))
     assert rated().last_at == NOON + timedelta(minutes=4)
+
+
+def test_the_overview_says_what_is_due_again_while_no_worker_takes_it_up(url: str, serve: Callable[..., Web]):
+    """With a worker, what is due is waiting a moment later."""
+    made = Pipeline("books", store=url)
+
+    @made.stage()
+    def extract(item: Item, ctx: Context) -> Any:
+        return RetryLater(after=0.5 if item.key != "later" else 3600)
+
+    made.add(["emma", "walden", "later"])
+    with Holdfast(url, [made.spec]) as app:
+        worker = app.worker()
+
+        def look() -> None:
+            if app.status().pipeline("books").stage("extract").states == {"retry_later": 3}:
+                worker.stop()
+
+        worker.run(on_tick=look, tick_seconds=0.01)
+        wait_for(lambda: app.status().pipeline("books").stage("extract").due == 2)
+        assert app.status().pipeline("books").stage("extract").states == {"retry_later": 3}
+    page = serve(url).get("/overview").text
+    assert '<th scope="col" class="n">Waiting</th><th scope="col" class="n">Due</th>' in page
+    assert re.findall(r'<a class="retry_later" href="[^"]*state=retry_later">(\d)</a>', page) == ["2", "3"]
 
 
 def test_what_does_not_move_has_no_eta():

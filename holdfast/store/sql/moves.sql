@@ -48,6 +48,12 @@ UPDATE holdfast_pipelines SET retry_after = retry_after + :by WHERE paused = 1 A
 -- name: shift_stage_pauses
 UPDATE holdfast_stages SET retry_after = retry_after + :by WHERE paused = 1 AND retry_after IS NOT NULL;
 
+-- name: count_due
+-- By stage: how many of the first so many that are due already.
+SELECT stage, COUNT(*) FROM (
+    SELECT d.stage FROM holdfast_delayed d {by ix_holdfast_delayed_due} WHERE d.due_at <= :now ORDER BY d.due_at LIMIT :most) AS first
+GROUP BY stage;
+
 -- name: next_due
 SELECT MIN(due_at) FROM holdfast_delayed;
 

@@ -14,6 +14,7 @@ from holdfast.testing import ManualClock
 from tests.support.harness import App
 from tests.support.processes import Crew, crew_on, wait_for
 from tests.support.skew import Skew, build_shim
+from tests.support.slowness import slowness
 from tests.support.unharmed import assert_unharmed, pages
 
 LEASE = 1.0
@@ -74,7 +75,7 @@ def test_on_postgres_a_workers_own_clock_has_no_effect_at_all(url: str, tmp_path
         crew.wait_until_done()
         for key in keys:
             first, second = crew.ledger.starts(key)
-            assert 1.0 <= second.at - first.at < 60.0
+            assert 1.0 <= second.at - first.at < 60.0 * slowness()
         stages = [crew.app.show(key).stages[0] for key in keys]
         times = [at for stage in stages for at in (stage.started_at, stage.ended_at)]
         times += [event.at for event in crew.app.events(most=1000)]
@@ -116,7 +117,7 @@ def test_retries_come_when_they_should_although_the_clock_is_set(
         crew.wait_until_done()
         for key in keys:
             first, second = crew.ledger.starts(key)
-            assert 1.9 < second.at - first.at < 7.0
+            assert 1.9 < second.at - first.at < 7.0 * slowness()
         assert crew.app.check() == []
 
 

@@ -574,10 +574,9 @@ def test_two_workers_that_weigh_the_same_items_are_not_slowed_down_by_each_other
             pass
 
     stage(pipeline, "thread", work, name="work", resource="api", units={"tokens": lambda item: 1})
-    with run.crowd(pipeline, 3, keys(200), concurrency=8, poll_seconds=12.0) as ran:
+    with run.crowd(pipeline, 3, keys(200), concurrency=8, poll_seconds=600.0) as ran:
+        # Nobody waits for so long: they would not end before the next poll.
         wait_for(lambda: is_done(ran, 200))
-    took = starts.moments[-1] - starts.moments[0]
-    assert took < 10, f"200 at 100 a second took {took:.1f} s"
     assert over(starts.moments, 100, 10) <= 0
 
 

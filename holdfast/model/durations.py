@@ -28,7 +28,9 @@ def seconds(length: Duration, *, what: str = "a length of time") -> float:
     else:
         value = float(length) if abs(length) < 1e15 else math.inf
     if not 0 <= value <= LONGEST_SECONDS:
-        raise UsageError(f"{what}: {length!r} must be zero or more, and a thousand years at most")
+        # Python refuses to write out the digits of an enormous number.
+        given = "a number" if isinstance(length, int) and abs(length) >= 1e15 else repr(length)
+        raise UsageError(f"{what}: {given} must be zero or more, and a thousand years at most")
     return value
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ import sqlalchemy as sa
 from holdfast.adopt.sqlalchemy_errors import kind_of, passes
 from holdfast.errors import StoreBroken, StoreConflict, StoreUnavailable
 from holdfast.store import database_errors, open_store
-from holdfast.store.database_errors import SQLITE_CODES, SQLSTATES, ErrorKind
+from holdfast.store.database_errors import MYSQL_NUMBERS, SQLITE_CODES, SQLSTATES, ErrorKind
 from holdfast.store.postgres_server import translated as of_postgres
 from holdfast.store.sqlite_files import translated as of_sqlite
 from tests.adopt.places import engine_on
+from tests.support.mariadb import MariaDB
 
 OURS = {
     "conflict": StoreConflict,
@@ -206,6 +207,87 @@ def assert_alike(error: sqlite3.Error, kind: str) -> None:
     wrapped: Any = sa.exc.DBAPIError.instance("SELECT 1", {}, error, sqlite3.Error)
     assert kind_of(wrapped) == kind
     assert isinstance(of_sqlite(error, Path("own.db")), OURS[kind])
+
+
+# MySQL and MariaDB ----------------------------------------------------------------------------------------------------
+
+EXPECTED_NUMBERS = {
+    1020: "conflict",
+    1021: "passing",
+    1040: "passing",
+    1044: "broken",
+    1045: "broken",
+    1047: "passing",
+    1049: "broken",
+    1053: "passing",
+    1114: "passing",
+    1129: "passing",
+    1130: "broken",
+    1142: "broken",
+    1143: "broken",
+    1146: "broken",
+    1158: "passing",
+    1159: "passing",
+    1160: "passing",
+    1161: "passing",
+    1184: "passing",
+    1203: "passing",
+    1205: "conflict",
+    1206: "passing",
+    1213: "conflict",
+    1226: "passing",
+    1227: "broken",
+    1290: "passing",
+    1292: "refused",
+    1317: "passing",
+    1364: "refused",
+    1365: "refused",
+    1370: "broken",
+    1644: "refused",
+    1690: "refused",
+    1698: "broken",
+    1792: "passing",
+    1836: "passing",
+    1927: "passing",
+    1969: "passing",
+    2002: "passing",
+    2003: "passing",
+    2006: "passing",
+    2013: "passing",
+    2055: "passing",
+    3024: "passing",
+    3572: "passing",
+    3819: "refused",
+    4025: "refused",
+    4031: "passing",
+    # In no table: an integrity error of the driver, a syntax error, an unknown column.
+    1062: "refused",
+    1064: "wrong",
+    1054: "wrong",
+}
+
+
+@pytest.fixture(scope="module")
+def maria() -> Iterator[sa.Engine]:
+    with MariaDB() as server:
+        engine = engine_on(server.database("errors"))
+        yield engine
+        engine.dispose()
+
+
+@pytest.mark.req("V7")
+@pytest.mark.together("mariadb")
+@pytest.mark.parametrize(("number", "kind"), EXPECTED_NUMBERS.items())
+def test_a_loop_judges_an_error_of_mysql_by_its_number(number: int, kind: str, maria: sa.Engine):
+    with maria.connect() as connection, pytest.raises(sa.exc.DBAPIError) as raised:
+        connection.exec_driver_sql(f"SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = {number}, MESSAGE_TEXT = 'as asked'")
+    assert raised.value.orig is not None and raised.value.orig.args[0] == number
+    assert kind_of(raised.value) == kind
+    assert passes(raised.value) == (kind in ("conflict", "passing", "moved"))
+
+
+def test_every_number_of_the_table_is_judged_by_the_test_above():
+    assert set(MYSQL_NUMBERS) <= set(EXPECTED_NUMBERS)
 
 
 # Without a code -------------------------------------------------------------------------------------------------------

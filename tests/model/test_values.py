@@ -104,8 +104,11 @@ def test_a_length_of_time_is_seconds_or_a_text_with_its_unit(written, length):
         "1e999",
         timedelta(-1),
         10**400,
+        10**5000,
+        -(10**5000),
         "9" * 400 + "s",
     ],
+    ids=lambda written: str(type(written)) if isinstance(written, int) else None,
 )
 def test_what_is_no_length_of_time_is_refused_by_its_name(written):
     with pytest.raises(UsageError, match="lease: "):

@@ -68,9 +68,9 @@ def test_dimensions_are_chips_that_are_switched_on_and_off(paid: str, serve: Cal
 def test_a_budget_is_a_line_in_the_chart_by_day(paid: str, serve: Callable[..., Web]):
     web = serve(paid)
     page = web.get("/costs").text
-    assert page.count('<svg class="chart"') == 1, "all that was spent is from this budget"
+    assert page.count('<svg class="chart"') == 2, "all that was spent is from this budget: by day, and in all"
     assert ">daily budget 20</text>" in page
-    [curve] = web.get("/costs.json").json()["curves"]
+    curve = web.get("/costs.json").json()["curves"][0]
     assert (curve["name"], curve["budget_per_day"], curve["days"][-1]["costs"]) == ("gemini", "20", "0.8")
     assert len(curve["days"]) == 30
     assert '<td class="n">500.00</td>' in page
@@ -147,3 +147,14 @@ def test_hostile_names_stay_texts(paid: str, serve: Callable[..., Web]):
     page = serve(paid).get("/costs?by=model&by=day").text
     assert HOSTILE[0] not in page
     assert "&lt;script&gt;alert" in page
+
+
+def test_a_budget_in_all_is_a_line_above_what_had_been_spent_by_each_day(paid: str, serve: Callable[..., Web]):
+    web = serve(paid)
+    page = web.get("/costs").text
+    assert "<bdi>gemini</bdi> in all, up to each day</h2>" in page
+    assert "budget 500</text>" in page and "daily budget 20</text>" in page
+    curves = {one["budget"]: one for one in web.get("/costs.json").json()["curves"]}
+    days = [one["costs"] for one in curves["500"]["days"]]
+    assert (days[0], days[-2], days[-1]) == ("0", "0", "0.8")
+    assert [one["day"] for one in curves["500"]["days"]] == [one["day"] for one in curves[None]["days"]]

@@ -52,11 +52,17 @@ class Day:
 
 @dataclass(frozen=True)
 class Curve:
-    """What was spent day by day, in all or from a budget."""
+    """What was spent day by day, in all or from a budget; or, of a budget in all, what had been spent by each day."""
 
     name: str
     budget_per_day: Decimal | None
     days: tuple[Day, ...]
+    #: None unless it is of a budget in all.
+    budget: Decimal | None = None
+
+    @property
+    def title(self) -> str:
+        return "by day" if self.budget is None else "in all, up to each day"
 
 
 @dataclass(frozen=True)
@@ -96,14 +102,19 @@ def _curves(daily: Sequence[CostSum], limits: ResourceLimits, pipeline: str | No
     everything = _by_day(daily, days)
     # What other pipelines spend from a shared budget is not known here if one is chosen.
     alone = [one for one in limits if pipeline is None or all(of.partition("/")[0] == pipeline for of in one.stages)]
-    curves = []
+    curves: list[Curve] = []
+    in_all: list[Curve] = []
     for one in alone:
+        if (total := one.allowed.get("budget")) is not None:
+            from_it = [each for each in daily if one.name in _budgets_of(each)]
+            in_all.append(Curve(one.name, None, _up_to(one, from_it, days), amount(micros(total, what=one.name))))
         if (budget := one.allowed.get("budget_per_day")) is not None:
             from_it = [each for each in daily if one.name in _budgets_of(each)]
             curves.append(Curve(one.name, amount(micros(budget, what=one.name)), _by_day(from_it, days)))
     if all(one.days != everything for one in curves):
         yield Curve(EVERYTHING if pipeline is None else pipeline, None, everything)
     yield from curves[:MOST_BUDGETS]
+    yield from in_all[:MOST_BUDGETS]
 
 
 def _budgets_of(one: CostSum) -> tuple[str | None, str, str]:
@@ -119,10 +130,20 @@ def _by_day(sums: Iterable[CostSum], days: Sequence[date]) -> tuple[Day, ...]:
     return tuple(Day(day, *found[day]) for day in days)
 
 
+def _up_to(limit: ResourceLimit, sums: Sequence[CostSum], days: Sequence[date]) -> tuple[Day, ...]:
+    """What had been spent from a budget by the end of each day: what is spent now, without what came later."""
+    by_day, found = _by_day(sums, days), [Day(days[-1], limit.costs, limit.in_doubt)]
+    for later in reversed(by_day[1:]):
+        now = found[-1]
+        before = ((now.costs - later.costs).normalize(), (now.in_doubt - later.in_doubt).normalize())
+        found.append(Day(later.day - timedelta(days=1), *before))
+    return tuple(reversed(found))
+
+
 def view(answer: Spending, query: Query) -> Mapping[str, Any]:
     costs = answer.costs
     sums = sorted(costs.sums, key=lambda one: one.day or date.min, reverse=True) if "day" in costs.by else costs.sums
-    spent = [[float(day.costs + day.in_doubt) for day in one.days] for one in answer.curves]
+    spent = [[float(day.costs + day.in_doubt) for day in one.days] for one in answer.curves if one.budget is None]
     begin = min((charts.first_shown(one, LEAST_DAYS) for one in spent), default=0)
     return {
         "sums": sums[:MOST_SUMS],
@@ -148,12 +169,14 @@ def _chart(n: int, one: Curve, begin: int) -> CurveChart:
         charts.Layer("in_doubt", [float(day.in_doubt) for day in days]),
     ]
     levels = {} if one.budget_per_day is None else {"daily budget": float(one.budget_per_day)}
-    label = f"{one.name}: spent by day, from {places[0]} to {places[-1]}"
+    if one.budget is not None:
+        levels = {"budget": float(one.budget)}
+    label = f"{one.name}: spent {one.title}, from {places[0]} to {places[-1]}"
     rows = ([day.day.isoformat(), money(day.costs), money(day.in_doubt)] for day in days if day.costs or day.in_doubt)
     return CurveChart(
         one,
         charts.bar_chart(label, places, layers, lambda value: f"{value:,.4g}", levels),
-        charts.numbers(f"numbers-{n}", f"{one.name}: numbers", ("Day", "charged", "in doubt"), rows),
+        charts.numbers(f"numbers-{n}", f"{one.name} {one.title}: numbers", ("Day", "charged", "in doubt"), rows),
     )
 
 

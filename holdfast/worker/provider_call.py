@@ -37,7 +37,9 @@ from holdfast.worker.once_options import OnceOptions, Terms, name_of, plain_name
 log = logger("holdfast.worker")
 
 #: How the arguments of clients are called that limit the answer.
-_MOST_TOKENS = ("max_tokens", "max_output_tokens", "max_completion_tokens")
+_MOST_TOKENS = ("max_tokens", "max_output_tokens", "max_completion_tokens", "maxTokens")
+#: Arguments of clients that hold such limits: google-genai, Bedrock.
+_SETTINGS = ("config", "inferenceConfig")
 #: So long an answer is expected of a call that does not limit it.
 USUAL_TOKENS = 4096
 
@@ -147,7 +149,13 @@ class ProviderCall:
     @property
     def _most_tokens(self) -> int | None:
         """How long the answer may be, if the call says so."""
-        return next((most for name in _MOST_TOKENS if isinstance(most := self._kwargs.get(name), int)), None)
+        settings = [self._kwargs, *(self._kwargs.get(name) for name in _SETTINGS)]
+        said = [
+            one.get(name) if isinstance(one, Mapping) else getattr(one, name, None)
+            for one in settings
+            for name in _MOST_TOKENS
+        ]
+        return next((most for most in said if isinstance(most, int)), None)
 
     def _take_pause(self) -> AskedPause | None:
         """What the headers have asked for since the last time."""

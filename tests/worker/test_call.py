@@ -188,13 +188,15 @@ def test_a_price_that_only_the_answer_tells_does_not_stand_for_an_estimate(run: 
     ("limit", "estimate", "expected"),
     [
         ({"max_tokens": 1000}, "0.01", "0.004"),  # its price, at the longest
+        ({"config": {"max_output_tokens": 60_000}}, "0.01", "0.24"),
+        ({"inferenceConfig": {"maxTokens": 1000}}, "0.01", "0.004"),
         ({}, "0.01", "0.016384"),  # an answer of 4,096 tokens
         ({}, "0.50", "0.50"),  # what the stage expects
         ({}, None, "0.016384"),
     ],
 )
 def test_a_lost_reply_counts_with_what_the_longest_answer_may_have_cost(
-    run: Bench, client: Client, limit: dict[str, int], estimate: str | None, expected: str
+    run: Bench, client: Client, limit: dict[str, Any], estimate: str | None, expected: str
 ):
     def work(item: Item, ctx: Context) -> Any:
         return ctx.call("ask", client.create, model="small", prompt=item.key, **limit)

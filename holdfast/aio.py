@@ -156,6 +156,7 @@ class Holdfast:
     summary = _Awaited(sync.Holdfast.summary)
     workers = _Awaited(sync.Holdfast.workers)
     show = _Awaited(sync.Holdfast.show)
+    name_of_item = _Awaited(sync.Holdfast.name_of_item)
     why = _Awaited(sync.Holdfast.why)
     history = _Awaited(sync.Holdfast.history)
     items = _Awaited(sync.Holdfast.items)

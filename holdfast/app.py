@@ -1037,7 +1037,7 @@ class Holdfast:
 
     @contextmanager
     def answer_within(self, seconds: float) -> Iterator[None]:
-        """Questions that are asked in this block are ended in the database, and raise QuestionTimeout, once so long has passed."""
+        """Questions asked in this block are ended in the database, and raise QuestionTimeout, once so long has passed."""
         self._reader.give_up_at = time.monotonic() + seconds
         try:
             yield

@@ -64,8 +64,8 @@ class StageStatus(Answer, frozen=True):
     after: tuple[str, ...]
     #: How many items are in which state; those with none are left out.
     states: Mapping[str, int]
-    #: How many of those in `retry_later` are due: a worker makes them `pending`. Of all stages together the 1,000 are counted that
-    #: have been due for longest.
+    #: How many of those in `retry_later` are due: a worker makes them `pending`. Of all stages together the 1,000 are counted
+    #: that have been due for longest.
     due: int
     timings: Timings
     #: Whether it is new, and items that were there before it are still being added to it.

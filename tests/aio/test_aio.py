@@ -19,7 +19,7 @@ from tests.support.mother import ROOT
 from tests.support.waiting import STUCK_SECONDS
 
 #: What only the sync app has: a worker whose `run` blocks, the lock of such a run, and the store below.
-SYNC_ONLY = {"worker", "one_at_a_time", "store", "scan", "has_blobs"}
+SYNC_ONLY = {"worker", "one_at_a_time", "answer_within", "store", "scan", "has_blobs"}
 #: What only the async one has: the sync app below.
 ASYNC_ONLY = {"opened"}
 #: Parameters that one of them has: who awaits it, and whether signals stop it.

@@ -36,6 +36,6 @@ def test_status_runs_the_same_statements_during_a_long_add_on_the_same_object(ap
         # Called with the lock of all acts held, between two of its transactions.
         during.append(asked(app))
 
-    app.add("shop", [f"new-{number}" for number in range(2 * CHUNK + 1)], progress=look)
+    app.add("shop", (f"new-{number}" for number in range(2 * CHUNK + 1)), progress=look)
     assert "store.read_counts" in before
     assert during == [before] * 3

@@ -11,11 +11,17 @@ from holdfast.model.log_lines import printable
 
 
 class AlertRuleStatus(Answer, frozen=True):
-    """A rule that a worker has watched events for. What it says is in the program or job file that has it."""
+    """A rule that a worker has watched events for."""
 
     _brief: ClassVar = ("name", "told_at", "queued")
 
     name: str
+    #: When it notifies and how, in words without addresses. None if only workers of an earlier version have had it.
+    says: str | None
+    #: Whether a program still has it, as far as workers that have started since have told.
+    active: bool
+    #: A pipeline of that program.
+    pipeline: str | None
     #: The time of the event up to which it has looked; None if that one was pruned.
     looked_at: datetime | None
     #: When it last notified somebody.
@@ -57,10 +63,16 @@ class AlertStatus(Answer, frozen=True):
         if not self.rules:
             return ["No worker has watched for alerts yet."]
         rows = [
-            [shortened(one.name, 60), one.queued, to_the_second(one.told_at), to_the_second(one.looked_at)]
+            [
+                shortened(one.name, 60),
+                one.queued,
+                to_the_second(one.told_at),
+                to_the_second(one.looked_at),
+                shortened(one.says or "", 200) if one.active else "no program has it any more",
+            ]
             for one in self.rules
         ]
-        lines = table(["alert", "queued", "last notification", "looked until"], rows, width=width)
+        lines = table(["alert", "queued", "last notification", "looked until", "says"], rows, width=width)
         sent = [
             [
                 shortened(one.alert, 40),

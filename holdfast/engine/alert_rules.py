@@ -65,8 +65,8 @@ def anything_to_do(tx: Transaction, rules: Sequence[AlertRule]) -> bool:
 class Declared(NamedTuple):
     """How the rules of a program differ from what the store knows of them."""
 
-    #: Rules that are new or have changed, each with the end of its quiet period.
-    to_declare: list[tuple[str, int]]
+    #: Rules that are new or have changed, each with the end of its quiet period and in words.
+    to_declare: list[tuple[str, int, str]]
     #: Rules that programs with these pipelines have had, and this one does not.
     to_retire: list[str]
 
@@ -76,13 +76,16 @@ def undeclared(tx: Transaction, pipelines: Sequence[str], rules: Sequence[AlertR
     names = [rule.name for rule in rules]
     known = {row["name"]: row for row in tx.records("declared_alerts", names=names, pipelines=list(pipelines))}
     wanted = {
-        rule.name: _quiet_until(rule, known[rule.name]["told_at"] if rule.name in known else None) for rule in rules
+        rule.name: (_quiet_until(rule, known[rule.name]["told_at"] if rule.name in known else None), rule.in_words())
+        for rule in rules
     }
     as_known = {
-        name: row["quiet_until"] for name, row in known.items() if row["active"] and row["owner"] == _owner(pipelines)
+        name: (row["quiet_until"], row["says"])
+        for name, row in known.items()
+        if row["active"] and row["owner"] == _owner(pipelines)
     }
     return Declared(
-        [(name, until) for name, until in wanted.items() if as_known.get(name) != until],
+        [(name, *now) for name, now in wanted.items() if as_known.get(name) != now],
         [name for name in known if name not in wanted],
     )
 

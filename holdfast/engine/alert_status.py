@@ -18,7 +18,9 @@ def alert_status(tx: Transaction, most: int) -> Facts:
     """The rules, and the notifications: those that wait, the next first; then up to `most` that ended, the newest first."""
     queued = [_queued(row) for row in tx.records("queued_deliveries", most=MOST_QUEUED)]
     waiting = Counter(one["alert"] for one in queued)
-    rules = [{**row, "queued": waiting[row["name"]]} for row in tx.records("list_alerts")]
+    rules = [
+        {**row, "active": bool(row["active"]), "queued": waiting[row["name"]]} for row in tx.records("list_alerts")
+    ]
     return {"rules": rules, "deliveries": [*queued[:most], *_ended(tx, most)]}
 
 

@@ -14,8 +14,10 @@ from urllib.parse import urlsplit
 from holdfast.clock import microseconds
 from holdfast.errors import UsageError
 from holdfast.model.did_you_mean import there_are
-from holdfast.model.durations import seconds
+from holdfast.model.durations import seconds, spoken
 from holdfast.model.history import EVENTS, MEANING
+from holdfast.model.log_lines import printable
+from holdfast.model.redact import redact
 from holdfast.model.states import State
 from holdfast.model.user_event import is_user_event
 
@@ -42,6 +44,8 @@ WITHIN_SECONDS = 300.0
 MOST_COUNTED = 10_000
 #: A shorter path of an address is not a secret, and may be an ordinary word.
 LONG_PATH = 12
+#: Of a rule in words.
+LONGEST_WORDS = 1000
 
 #: An attempt that failed for good leaves an event of this name instead.
 _ENDS_OF_ATTEMPTS = (State.EXHAUSTED, State.FAILED)
@@ -105,6 +109,18 @@ class AlertRule:
     def ways(self) -> tuple[str, ...]:
         """How it notifies."""
         return tuple(way for way in WAYS if getattr(self, way))
+
+    def in_words(self) -> str:
+        """When it notifies, and how: neither where to nor by which command, which may be secrets."""
+        where = "/".join(name for name in (self.pipeline, self.stage) if name)
+        parts = [
+            f"{self.count} × {' or '.join(self.events)}",
+            f" of {where}" if where else "",
+            f" with {redact(self.error)!r} in it" if self.error else "",
+            f" within {spoken(self.within_us / 1e6)}" if self.count > 1 else "",
+            f", at most every {spoken(self.every_us / 1e6)}, by {' and '.join(self.ways)}",
+        ]
+        return printable("".join(parts))[:LONGEST_WORDS]
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -142,7 +142,7 @@ def test_the_csv_of_workers_has_those_that_died_and_that_of_alerts_its_rules():
     [dead] = lines(as_csv(workers.page.columns, workers.rows(workers.WorkersPage(Workers(), EventPage((died,), None)))))
     assert (dead["id"], dead["name"], dead["alive"], dead["why"]) == ("w-1", "ada", "false", "silent")
     assert dead["died_at"] == iso(at)
-    rule = AlertRuleStatus("failures", at, None, 2)
+    rule = AlertRuleStatus("failures", "1 × failed, by log", True, "books", at, None, 2)
     sent = AlertDelivery("failures", "log", "delivered", at, None, 1, 3, "3 failed", None)
     first, second = lines(as_csv(alerts.page.columns, alerts.rows(AlertStatus((rule,), (sent,)))))
     assert (first["kind"], first["alert"], first["queued"], first["looked_at"]) == ("rule", "failures", "2", iso(at))

@@ -356,10 +356,12 @@ LEFT JOIN holdfast_holds h ON h.stage = s.id AND h.item = i.id
 LEFT JOIN holdfast_outcomes o ON o.item = i.id AND o.stage = s.id AND COALESCE(l.item, w.item, d.item, h.item) IS NULL
 WHERE i.pipeline = p.id AND s.pipeline = p.id AND COALESCE(l.item, w.item, d.item, h.item, o.item) IS NOT NULL;
 
--- The name of a pipeline whose program has the rule, whether it still has it, and until when it tells nobody again.
+-- The name of a pipeline whose program has the rule, whether it still has it, until when it tells nobody again, and the rule in words,
+-- without addresses.
 ALTER TABLE holdfast_alerts ADD COLUMN owner TEXT;
 ALTER TABLE holdfast_alerts ADD COLUMN active SMALLINT NOT NULL DEFAULT 1;
 ALTER TABLE holdfast_alerts ADD COLUMN quiet_until BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE holdfast_alerts ADD COLUMN says TEXT;
 
 -- What needs a worker, and from when on, for those who start and stop workers by need: how many, and the time in microseconds;
 -- NULL if it waits for a person. From counts and indexes alone: SQLite finds a minimum by an index only where it stands alone.

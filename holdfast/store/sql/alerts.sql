@@ -9,13 +9,13 @@ ON CONFLICT (name) DO NOTHING;
 
 -- name: declared_alerts
 -- Rules of these names, and those that programs with these pipelines have had.
-SELECT name, owner, active, told_at, quiet_until FROM holdfast_alerts
+SELECT name, owner, active, told_at, quiet_until, says FROM holdfast_alerts
 WHERE name {in names text} OR (active = 1 AND owner {in pipelines text});
 
 -- name: declare_alerts
-INSERT INTO holdfast_alerts (name, looked_until, owner, quiet_until)
-SELECT r.name, :newest, :owner, r.quiet_until FROM {rows name text, quiet_until bigint} WHERE true
-ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, quiet_until = excluded.quiet_until, active = 1;
+INSERT INTO holdfast_alerts (name, looked_until, owner, quiet_until, says)
+SELECT r.name, :newest, :owner, r.quiet_until, r.says FROM {rows name text, quiet_until bigint, says text} WHERE true
+ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, quiet_until = excluded.quiet_until, says = excluded.says, active = 1;
 
 -- name: retire_alerts
 UPDATE holdfast_alerts SET active = 0 WHERE name {in names text};
@@ -78,7 +78,8 @@ UPDATE holdfast_deliveries SET worker = NULL, due_at = :due_at, error = :error W
 RETURNING id;
 
 -- name: list_alerts
-SELECT a.name, a.told_at, e.at AS looked_at FROM holdfast_alerts a LEFT JOIN holdfast_events e ON e.id = a.looked_until
+SELECT a.name, a.says, a.active, a.owner AS pipeline, a.told_at, e.at AS looked_at
+FROM holdfast_alerts a LEFT JOIN holdfast_events e ON e.id = a.looked_until
 ORDER BY a.name;
 
 -- name: queued_deliveries

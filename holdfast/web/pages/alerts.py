@@ -12,7 +12,7 @@ from holdfast.web.json_and_csv import columns_of
 from holdfast.web.page import Page
 
 #: What rules have and notifications do not.
-OF_RULES = ("queued", "told_at", "looked_at")
+OF_RULES = ("says", "active", "pipeline", "queued", "told_at", "looked_at")
 
 
 def ask(app: Holdfast, query: Query) -> AlertStatus:

@@ -81,7 +81,7 @@ def remember(tx: Transaction, memos: Sequence[MemoWrite]) -> None:
     for memo in standing:
         place = _place(memo)
         memo.kept = _kept(memo, numbers.get(place))
-        _tell(tx, memo)
+        _record_odd(tx, memo)
         if memo.kept is None:
             tx.run("forget_memo", stage=place[0], item=place[1], name=place[2])
             continue
@@ -105,7 +105,7 @@ def remember(tx: Transaction, memos: Sequence[MemoWrite]) -> None:
             heed(tx, memo.lease, memo.pause)
 
 
-def _tell(tx: Transaction, memo: MemoWrite) -> None:
+def _record_odd(tx: Transaction, memo: MemoWrite) -> None:
     """Record what is not routine about a memo."""
     lease, name = memo.lease, memo.name
     if memo.doubt is not None:

@@ -85,4 +85,4 @@ ORDER BY a.name;
 -- name: queued_deliveries
 SELECT d.alert, d.body, d.attempts, d.due_at, d.error,
        CASE WHEN EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = d.worker) THEN 1 ELSE 0 END AS held
-FROM holdfast_deliveries d {by ix_holdfast_deliveries_due} ORDER BY d.due_at LIMIT :most;
+FROM holdfast_deliveries d {by ix_holdfast_deliveries_due} ORDER BY d.due_at, d.id LIMIT :most;

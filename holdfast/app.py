@@ -758,8 +758,8 @@ class Holdfast:
 
     # `request` is an id of the caller's choice, for those who may ask twice and do not wait, such as a web page. What is asked
     # for twice under one id is begun once; `continue_action`, or a worker after a while, does the rest. A dry run then counts
-    # up to 10,000, and its `more` says whether there is more. `previewed` is the number that a dry run has shown to whoever
-    # confirmed it; the action then says how much of that had changed meanwhile.
+    # up to 10,000, and its `more` says whether there is more. `previewed` is the number that a dry run has shown to
+    # the person who confirmed it; the action then says how much of that had changed meanwhile.
 
     def retry(
         self,

@@ -25,7 +25,7 @@ class ActionPreview(Answer, frozen=True):
     counts: Mapping[str, int]
     #: Whether there was more than was counted.
     more: bool
-    #: How many were shown to whoever confirmed it; None if not all of it was counted, or nobody was asked.
+    #: How many were shown to the person who confirmed it; None if not all of it was counted, or nobody was asked.
     previewed: int | None
 
     def __str__(self) -> str:

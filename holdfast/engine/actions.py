@@ -83,7 +83,7 @@ class Preview(msgspec.Struct, frozen=True):
 
     counts: dict[str, int]
     more: bool = False
-    #: The number that was shown to whoever confirmed it, if that was all.
+    #: The number that was shown to the person who confirmed it, if that was all.
     previewed: int | None = None
 
 

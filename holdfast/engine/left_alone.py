@@ -1,7 +1,7 @@
 """What an action that names its items one by one has left alone, because it had changed: with the states of that moment.
 
-Whoever ticks rows names them by their keys. Keys are struck off as their items are chosen; what is left when the action ends
-was deleted, or was in a state that it does not act on.
+A person who ticks rows names them by their keys. Keys are struck off as their items are chosen; what is left when the action
+ends was deleted, or was in a state that it does not act on.
 """
 
 from __future__ import annotations

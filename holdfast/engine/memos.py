@@ -47,7 +47,7 @@ class MemoWrite:
     reason: str | None = None
     #: The same number for all items of one call; amounts and tokens are then shares. None for a call for one item.
     lead: int | None = None
-    #: What the headers of the answer asked for, whoever holds the lease.
+    #: What the headers of the answer asked for. It applies even if the lease was lost.
     pause: AskedPause | None = None
     #: Set when the lease was lost: nothing was written.
     lost: bool = False

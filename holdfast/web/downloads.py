@@ -30,7 +30,7 @@ log = logger("holdfast.web")
 
 T = TypeVar("T")
 
-#: Threads that read. Whoever is slow to take a part keeps none of them.
+#: Threads that read. A client that is slow to take a part keeps none of them busy.
 _reading = ThreadPoolExecutor(4, thread_name_prefix="holdfast-web-download")
 
 CHUNK = 1 << 18

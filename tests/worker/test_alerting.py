@@ -393,7 +393,6 @@ def test_an_address_that_is_slower_than_the_end_of_a_run_is_told_once_over_all_r
         mine = desk.start(rule(webhook=f"{hook.url}/x"))
         desk.happen()
         end(mine)
-        time.sleep(0.05)
     assert len(hook.calls) == len(desk.events("alert_told")) == 1
     assert desk.deliveries() == []
 

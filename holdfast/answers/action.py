@@ -135,6 +135,8 @@ class ActedOn(Answer, frozen=True):
     key: str | None
     stage: str | None
     event: str
+    #: A page that comes after this one begins behind it.
+    cursor: str
     data: Mapping[str, Any]
 
     @classmethod

@@ -347,6 +347,7 @@ def action(tx: Transaction, number: int, *, after: str = "", most: int) -> dict[
                 "key": keys[one.item]["key"] if one.item in keys else None,
                 "stage": known.stages[one.stage].name if one.stage in known.stages else None,
                 "event": found.kind.event,
+                "cursor": f"{one.at}/{one.id}",
                 "data": {name: value for name, value in one.facts.items() if name not in ("action", "by", "reason")},
             }
             for one in moved

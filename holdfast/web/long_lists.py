@@ -6,20 +6,27 @@ would not do: a key or an error may have a thousand characters, each of which ma
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import dropwhile, islice
 from typing import Any
 
 from markupsafe import Markup
 
-from holdfast.web.filters import Query
+from holdfast.web.filters import Filter, Query
 
 #: A page is smaller than 100 kB with what is around its lists: navigation, filters, and the address in several links.
 MOST_BYTES = 85_000
 LEAST_BYTES = 20_000
 #: How often a page may have its own address in it.
 OFTEN = 8
+#: Longer places are named by their hash: a text in an address has up to nine times as many bytes as characters.
+LONGEST_PLACE = 200
+
+#: The last line of the page before.
+AFTER = Filter("after", default="", is_place=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,13 @@ class Line:
     def belongs_to(self) -> tuple[str, Hashable]:
         return self.kind, self.block
 
+    @property
+    def address(self) -> str:
+        """Its place, short enough for an address."""
+        if len(self.place) <= LONGEST_PLACE:
+            return self.place
+        return hashlib.sha256(self.place.encode(errors="surrogatepass")).hexdigest()
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -51,10 +65,18 @@ class Part:
 Writing = tuple[Callable[[Any], str], Callable[[Any], str], Callable[[Any], str]]
 
 
-def behind(lines: Sequence[Line], place: str) -> Sequence[Line]:
-    """The lines behind the one at this place; all of them if it is no longer there, so that none is passed over."""
-    rest = list(islice(dropwhile(lambda one: one.place != place, lines), 1, None))
-    return rest if place and any(one.place == place for one in lines) else lines
+def in_parts(lines: Iterable[Line], query: Query) -> dict[str, Any]:
+    """What the template of a page needs whose answer has all lines, and whose address says behind which one it begins."""
+    return {
+        "lines": partial(fit, behind(list(lines), query["after"]), query),
+        "first_page": query.link() if query.given.get("after") else None,
+    }
+
+
+def behind(lines: Sequence[Line], address: str) -> Sequence[Line]:
+    """The lines behind the one of this address; all of them if it is no longer there, so that none is passed over."""
+    rest = list(islice(dropwhile(lambda one: one.address != address, lines), 1, None))
+    return rest if address and any(one.address == address for one in lines) else lines
 
 
 def fit(lines: Iterable[Line], query: Query, writing: Mapping[str, Writing], top: str = "") -> Part:
@@ -69,7 +91,7 @@ def fit(lines: Iterable[Line], query: Query, writing: Mapping[str, Writing], top
         text = write(one.value)
         room -= len(before.encode()) + len(text.encode())
         if last is not None and room < len(closes(one.value).encode()):
-            return Part(_closed(parts, last, writing), query.link(after=last.place))
+            return Part(_closed(parts, last, writing), query.link(after=last.address))
         parts += (before, text)
         last = one
     return Part(_closed(parts, last, writing), None)

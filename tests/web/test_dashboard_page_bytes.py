@@ -57,7 +57,7 @@ def pages_of(web: Web, address: str) -> Iterator[str]:
     """The page, and those behind its Next, each smaller than promised."""
     following: str | None = f"./{address}"
     while following is not None:
-        found = web.get(following.removeprefix("."))
+        found = web.get(f"/{following.lstrip('./')}")
         assert found.status_code == 200, (following, found.text)
         assert len(found.content) < MOST_BYTES, (following, len(found.content))
         yield found.text
@@ -131,5 +131,5 @@ def test_the_overview_and_the_limits_of_many_pipelines_end_at_a_number_of_bytes_
 
 
 def test_a_place_that_is_no_longer_there_begins_at_the_first_page(web: Web):
-    for page in ("overview", "limits"):
+    for page in ("overview", "limits", "throughput"):
         assert "extract" in web.get(f"/{page}?after=gone").text

@@ -17,6 +17,7 @@ from holdfast.store import Transaction
 from holdfast.web import charts
 from holdfast.web.pages.throughput import MOST_CHARTS, OUTCOMES
 from tests.web.conftest import Web, books
+from tests.web.test_dashboard_page_bytes import pages_of
 
 pytestmark = pytest.mark.req("P17")
 
@@ -44,7 +45,7 @@ def test_charts_are_drawn_without_style_or_script_and_with_a_table(web: Web):
     for name in re.findall(r"url\(#([^)]*)\)", page):
         assert f'<pattern id="{name}"' in page
     assert "style=" not in page and page.count("<script") == 1
-    table = page[page.index('<details id="numbers-0">') :].partition("</details>")[0]
+    table = page[page.index('<details id="numbers-1">') :].partition("</details>")[0]
     rows = re.findall(r'<tr><th scope="row">.*?(?=<tr>|</tbody>)', table)
     counts = [list(map(int, re.findall(r'<td class="n">([^<]*)', row)[:3])) for row in rows]
     assert [sum(column) for column in zip(*counts, strict=True)] == [10, 8, 2]
@@ -85,10 +86,8 @@ def test_stages_that_were_busy_for_two_weeks_stay_below_a_hundred_kilobytes(shel
     with Holdfast(shelf, create=False) as app:
         app.store.write(fill)
     for last in ("24h", "7d", "14d"):
-        page = serve(shelf).get(f"/throughput?last={last}")
-        assert page.text.count('<svg class="chart"') == 2
-        assert "1 more had attempts" in page.text
-        assert len(page.content) < 100_000
+        pages = list(pages_of(serve(shelf), f"throughput?last={last}"))
+        assert "".join(pages).count('<svg class="chart"') == 4, last
 
 
 def test_a_full_chart_is_small():

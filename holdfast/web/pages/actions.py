@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from holdfast.answers.action import ActionList, ActionRecord
 from holdfast.app import Holdfast
 from holdfast.web.filters import Filter, Query, whole_number
 from holdfast.web.json_and_csv import columns_of
+from holdfast.web.long_lists import Line, fit
 from holdfast.web.page import Page
 
 PAGE_SIZE = 100
@@ -24,6 +26,7 @@ def ask(app: Holdfast, query: Query) -> ActionList:
 
 def view(answer: ActionList, query: Query) -> Mapping[str, Any]:
     return {
+        "lines": partial(fit, [Line("action", one, str(one.id)) for one in answer], query),
         "next_page": query.link(after=str(answer[-1].id)) if len(answer) == PAGE_SIZE else None,
         "first_page": query.link() if query.given.get("after") else None,
     }

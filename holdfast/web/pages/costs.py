@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from holdfast.answers.cost import Costs, CostSum
 from holdfast.answers.limit import ResourceLimit, ResourceLimits
+from holdfast.answers.text_tables import as_text
 from holdfast.answers.units import amount
 from holdfast.app import Holdfast
 from holdfast.model.money import micros
@@ -20,6 +21,7 @@ from holdfast.model.money import spoken as money
 from holdfast.web import charts
 from holdfast.web.filters import PIPELINE, Filter, Query
 from holdfast.web.json_and_csv import columns_of
+from holdfast.web.long_lists import AFTER, Line, in_parts
 from holdfast.web.page import Page
 from holdfast.web.reprocessing import NO_CODE, pipelines_known
 
@@ -32,8 +34,8 @@ BY = Filter(
     as_chips=True,
 )
 
-#: So many sums are on the page; all are in its JSON and CSV.
-MOST_SUMS = 200
+#: So many sums come before charts and budgets; the others come last.
+MOST_FIRST = 100
 #: So many days, and so many budgets beside the sum of all, have charts.
 DAYS = 30
 #: Days that a chart has at least, however young the store is.
@@ -146,19 +148,40 @@ def view(answer: Spending, query: Query) -> Mapping[str, Any]:
     spent = [[float(day.costs + day.in_doubt) for day in one.days] for one in answer.curves if one.budget is None]
     begin = min((charts.first_shown(one, LEAST_DAYS) for one in spent), default=0)
     return {
-        "sums": sums[:MOST_SUMS],
-        "left_out": max(0, len(sums) - MOST_SUMS),
+        **in_parts(_lines(answer, sums, begin), query),
         "patterns": charts.patterns(),
-        "charts": [_chart(n, one, begin) for n, one in enumerate(answer.curves)],
+        "draw": _chart,
         "legend": charts.legend(("charged", "in_doubt")),
-        "budgets": [
-            one for one in answer.limits if one.spent or "budget" in one.allowed or "budget_per_day" in one.allowed
-        ],
         "no_code": NO_CODE,
         "amount_allowed": lambda one, name: (
             None if (n := one.allowed.get(name)) is None else amount(micros(n, what=name))
         ),
     }
+
+
+def _lines(answer: Spending, sums: Sequence[CostSum], begin: int) -> Iterator[Line]:
+    """Sums, charts, budgets and plans. Where there are very many sums, the rest of them comes last."""
+    if not sums:
+        yield Line("empty", "Nothing was spent.", "nothing")
+    found = [
+        Line("sum", (n, one), f"sum-{as_text([_named(one, name) for name in answer.costs.by])}")
+        for n, one in enumerate(sums, 1)
+    ]
+    yield from found[:MOST_FIRST]
+    for n, curve in enumerate(answer.curves, 1):
+        yield Line("chart", (n, curve, begin), f"chart-{curve.title}-{curve.name}", n)
+    for limit in answer.limits:
+        if limit.spent or "budget" in limit.allowed or "budget_per_day" in limit.allowed:
+            yield Line("budget", limit, f"budget-{limit.name}")
+    yield from (Line("plan", name, f"plan-{name}") for name in answer.pipelines)
+    if not answer.pipelines:
+        yield Line("no plan", None, "no-plan")
+    yield from (Line("more", one.value, one.place) for one in found[MOST_FIRST:])
+
+
+def _named(one: CostSum, name: str) -> str | None:
+    value = getattr(one, name)
+    return None if value is None else str(value)
 
 
 def _chart(n: int, one: Curve, begin: int) -> CurveChart:
@@ -188,7 +211,7 @@ page = Page(
     name="costs",
     title="Costs",
     place=50,
-    filters=(BY, PIPELINE),
+    filters=(BY, PIPELINE, AFTER),
     ask=ask,
     view=view,
     rows=rows,

@@ -14,6 +14,7 @@ from holdfast.model.durations import seconds
 from holdfast.web.charts import sparkline
 from holdfast.web.filters import PIPELINE, STAGE, Filter, Query, length_of_time, link
 from holdfast.web.json_and_csv import columns_of
+from holdfast.web.long_lists import AFTER, Line, in_parts
 from holdfast.web.page import Page
 
 MOST = 50
@@ -43,6 +44,7 @@ def view(answer: ErrorGroups, query: Query) -> Mapping[str, Any]:
         return sparkline(f"Failed in each of the last {len(one.by_hour)} hours, the oldest first: {each}", one.by_hour)
 
     return {
+        **in_parts((Line("group", one, one.group) for one in answer), query),
         "which": which,
         "trend_of": trend,
         "items_of": lambda one: link("items", **which(one)),
@@ -57,7 +59,7 @@ page = Page(
     name="errors",
     title="Errors",
     place=40,
-    filters=(PIPELINE, STAGE, WITHIN),
+    filters=(PIPELINE, STAGE, WITHIN, AFTER),
     ask=ask,
     view=view,
     columns=columns_of(ErrorGroup),

@@ -14,13 +14,11 @@ from holdfast.model.key_pattern import exactly
 from holdfast.model.states import PASSED, State
 from holdfast.web.bulk_verbs import VERBS
 from holdfast.web.differences import differences
-from holdfast.web.filters import Filter, Query
+from holdfast.web.filters import Query
 from holdfast.web.json_and_csv import columns_of
-from holdfast.web.long_lists import Line, behind, fit
+from holdfast.web.long_lists import AFTER, Line, in_parts
 from holdfast.web.page import Page
 from holdfast.web.values import OF_ITEM_OR_ID, blobs_in, item_of, names_item, value_link
-
-AFTER = Filter("after", default="", is_place=True)
 
 #: What a stage in some state can be sent: retries of what passed, and what is open, name the state.
 _CAN_RETRY = frozenset({*VERBS["retry"].states, State.RETRY_LATER, State.ON_HOLD, *PASSED})
@@ -45,8 +43,7 @@ def view(answer: ItemAnswer | None, query: Query) -> Mapping[str, Any]:
         return {}
     item = answer.item
     return {
-        "lines": partial(fit, behind(list(_lines(item)), query["after"]), query),
-        "first_page": query.link() if query.given.get("after") else None,
+        **in_parts(_lines(item), query),
         "item": item,
         "why": answer.why,
         "value_link": partial(value_link, "value", item),

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from holdfast.answers.limit import ResourceLimit, ResourceLimits
 from holdfast.answers.status import PipelineStatus, StageStatus
 from holdfast.app import Holdfast
-from holdfast.web.filters import Filter, Query
+from holdfast.web.filters import Query
 from holdfast.web.json_and_csv import columns_of
-from holdfast.web.long_lists import Line, behind, fit
+from holdfast.web.long_lists import AFTER, Line, in_parts
 from holdfast.web.page import Page
-
-#: The last line of the page before.
-AFTER = Filter("after", default="", is_place=True)
 
 
 @dataclass(frozen=True)
@@ -30,10 +26,7 @@ def ask(app: Holdfast, query: Query) -> LimitsPage:
 
 
 def view(answer: LimitsPage, query: Query) -> Mapping[str, Any]:
-    return {
-        "lines": partial(fit, behind(list(_lines(answer)), query["after"]), query),
-        "first_page": query.link() if query.given.get("after") else None,
-    }
+    return in_parts(_lines(answer), query)
 
 
 def _lines(answer: LimitsPage) -> Iterator[Line]:

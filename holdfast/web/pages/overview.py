@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from markupsafe import Markup
@@ -16,8 +15,8 @@ from holdfast.answers.status import StageStatus
 from holdfast.app import Holdfast
 from holdfast.model.states import State
 from holdfast.web import charts
-from holdfast.web.filters import Filter, Query
-from holdfast.web.long_lists import Line, behind, fit
+from holdfast.web.filters import Query
+from holdfast.web.long_lists import AFTER, Line, in_parts
 from holdfast.web.page import Page
 from holdfast.worker.background.throughput import WRITE_SECONDS
 
@@ -27,8 +26,6 @@ CSV_COLUMNS = (
     *(state.value for state in State),
     *("pending_since", "in_the_way", "per_minute", "eta_seconds"),
 )
-#: The last line of the page before.
-AFTER = Filter("after", default="", is_place=True)
 #: So much of what stands in the way comes before the stages.
 MOST_FIRST = 50
 
@@ -43,8 +40,7 @@ def view(answer: Overview, query: Query) -> Mapping[str, Any]:
     return {
         "columns": COLUMNS,
         "count_of": count_of,
-        "lines": partial(fit, behind(list(_lines(answer)), query["after"]), query),
-        "first_page": query.link() if query.given.get("after") else None,
+        **in_parts(_lines(answer), query),
         "rates": _by_stage(answer),
         "rates_at": max((one.last_at for one in answer.rates if one.last_at), default=None),
         "rates_written_seconds": round(WRITE_SECONDS),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,13 @@ from holdfast.app import Holdfast
 from holdfast.errors import UsageError
 from holdfast.web.filters import Query
 from holdfast.web.json_and_csv import columns_of
+from holdfast.web.long_lists import AFTER, Line, in_parts
 from holdfast.web.page import Page
 from holdfast.web.reprocessing import WHICH_RESULTS, forecast, pipelines_known, price
 from holdfast.web.shared_answers import GaveUp
+
+#: So many pipelines are offered above the list.
+MOST_CHIPS = 20
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,18 @@ def ask(app: Holdfast, query: Query) -> PlanOfPipeline:
 
 
 def view(answer: PlanOfPipeline, query: Query) -> Mapping[str, Any]:
-    return {"about": about, "price": price(answer.plan, query["budget"])}
+    return {
+        **in_parts(_lines(answer), query),
+        "about": about,
+        "price": price(answer.plan, query["budget"]),
+        "first_pipelines": answer.pipelines[:MOST_CHIPS],
+    }
+
+
+def _lines(answer: PlanOfPipeline) -> Iterator[Line]:
+    """The stages, and then the pipelines for which there is no room above them."""
+    yield from (Line("stage", one, f"stage-{one.stage}") for one in answer.plan)
+    yield from (Line("pipeline", name, f"pipeline-{name}") for name in answer.pipelines[MOST_CHIPS:])
 
 
 def rows(answer: PlanOfPipeline) -> Iterable[Any]:
@@ -47,7 +62,7 @@ page = Page(
     name="plan",
     title="Plan",
     under="costs",
-    filters=WHICH_RESULTS,
+    filters=(*WHICH_RESULTS, AFTER),
     ask=ask,
     view=view,
     rows=rows,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,13 +13,14 @@ from holdfast.answers.throughput import StageThroughput, Throughput, ThroughputP
 from holdfast.app import Holdfast
 from holdfast.web import charts
 from holdfast.web.filters import PIPELINE, STAGE, Filter, Query, link
+from holdfast.web.long_lists import AFTER, Line, in_parts
 from holdfast.web.page import Page
 from holdfast.web.rendering import number, span
 
 LAST = Filter("last", "Last", choices=("1h", "6h", "24h", "7d", "14d"), default="1h", as_chips=True)
 
-#: So many stages have charts, as far as these have so many characters together: more is too much for a page, and a link away.
-MOST_CHARTS, MOST_CHARACTERS = 3, 80_000
+#: So many stages have charts; those of the others are a link away.
+MOST_CHARTS = 3
 #: Bars that a chart has at least, however young its stage is.
 LEAST_BARS = 12
 OUTCOMES = ("done", "skipped", "retried", "failed", "exhausted", "handed_back", "lost")
@@ -43,41 +44,39 @@ class StageCharts:
     times: Markup
     numbers: Markup
 
-    @property
-    def length(self) -> int:
-        return sum(map(len, (self.attempts, self.legend, self.times, self.numbers)))
-
 
 def ask(app: Holdfast, query: Query) -> Throughput:
     return app.throughput(query["pipeline"], stage=query["stage"], last=query["last"])
 
 
 def view(answer: Throughput, query: Query) -> Mapping[str, Any]:
-    drawn = _drawn([one for one in answer if one.attempts][:MOST_CHARTS])
     return {
+        **in_parts(_lines(answer), query),
         "patterns": charts.patterns(),
-        "charts": drawn,
-        "left_out": sum(1 for one in answer if one.attempts) - len(drawn),
-        "lines": charts.legend((), TIMES),
+        "draw": _charts,
+        "left_out": max(0, sum(1 for one in answer if one.attempts) - MOST_CHARTS),
+        "dashes": charts.legend((), TIMES),
         "said": charts.said,
         "alone": lambda one: query.link(pipeline=one.pipeline, stage=one.stage),
         "failed": lambda one: link("errors", pipeline=one.pipeline, stage=one.stage),
     }
 
 
-def _drawn(stages: Sequence[StageThroughput]) -> list[StageCharts]:
-    """The charts of these stages, or of the first of them."""
+def _lines(answer: Throughput) -> Iterator[Line]:
+    """The stages, then charts of the first of them that had attempts."""
+    yield from (Line("stage", (n, one), f"stage-{one.pipeline}/{one.stage}") for n, one in enumerate(answer, 1))
+    if not answer:
+        return
+    drawn = [one for one in answer if one.attempts][:MOST_CHARTS]
+    yield Line("note", drawn, "note")
     # The same for all charts of a page, which can then be compared.
-    begin = min((charts.first_shown([point.attempts for point in one.points], LEAST_BARS) for one in stages), default=0)
-    made: list[StageCharts] = []
-    for n, one in enumerate(stages):
-        made.append(_charts(n, one, one.points[begin:]))
-        if n and sum(one.length for one in made) > MOST_CHARACTERS:
-            return made[:-1]
-    return made
+    begin = min((charts.first_shown([point.attempts for point in one.points], LEAST_BARS) for one in drawn), default=0)
+    for n, one in enumerate(drawn, 1):
+        yield Line("chart", (n, one, begin), f"chart-{one.pipeline}/{one.stage}", n)
 
 
-def _charts(n: int, one: StageThroughput, points: Sequence[ThroughputPoint]) -> StageCharts:
+def _charts(n: int, one: StageThroughput, begin: int) -> StageCharts:
+    points = one.points[begin:]
     whole = points[-1].begins_at - points[0].begins_at > DAY
     places = [_moment(point.begins_at, whole) for point in points]
     name = f"{one.pipeline}/{one.stage}"
@@ -142,7 +141,7 @@ page = Page(
     name="throughput",
     title="Throughput",
     place=55,
-    filters=(LAST, PIPELINE, STAGE),
+    filters=(LAST, PIPELINE, STAGE, AFTER),
     ask=ask,
     view=view,
     rows=rows,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from holdfast.answers.worker import Workers, WorkerStatus
 from holdfast.app import Holdfast
 from holdfast.web.filters import Query
 from holdfast.web.json_and_csv import columns_of
+from holdfast.web.long_lists import AFTER, Line, in_parts
 from holdfast.web.page import Page
 
 MOST_DEAD = 20
@@ -27,6 +28,18 @@ def ask(app: Holdfast, query: Query) -> WorkersPage:
     return WorkersPage(app.workers(), app.newest_events(event="worker_died", most=MOST_DEAD))
 
 
+def view(answer: WorkersPage, query: Query) -> Mapping[str, Any]:
+    return in_parts(_lines(answer), query)
+
+
+def _lines(answer: WorkersPage) -> Iterator[Line]:
+    """Those that live, then those that died."""
+    yield from (Line("worker", one, f"worker-{one.id}") for one in answer.workers)
+    if not answer.workers:
+        yield Line("no worker", None, "no-worker")
+    yield from (Line("dead", one, f"dead-{one.id}") for one in answer.dead.events)
+
+
 def rows(answer: WorkersPage) -> Iterable[Mapping[str, Any]]:
     """Those that live, then those that died."""
     for one in answer.workers:
@@ -37,5 +50,12 @@ def rows(answer: WorkersPage) -> Iterable[Mapping[str, Any]]:
 
 
 page = Page(
-    name="workers", title="Workers", place=65, ask=ask, rows=rows, columns=(*columns_of(WorkerStatus), "died_at", "why")
+    name="workers",
+    title="Workers",
+    place=65,
+    filters=(AFTER,),
+    ask=ask,
+    view=view,
+    rows=rows,
+    columns=(*columns_of(WorkerStatus), "died_at", "why"),
 )

@@ -169,10 +169,8 @@ class _Tally:
     def refuses(self, weight: Weight) -> Blocked | None:
         """Why this attempt may not begin now, after those taken so far."""
         gate, spec, now = self.gate, self.gate.spec, self._now
-        if gate.paused == BY_PERSON and (gate.retry_after is None or now < gate.retry_after):
-            return self._blocked("paused", f"is paused: {gate.reason or 'by a person'}", gate.retry_after)
-        if now < gate.cool_until:
-            return self._blocked("cool_down", "asked for a pause and is cooling down", gate.cool_until)
+        if (shut := gate.shut(now)) is not None:
+            return self._blocked(*shut)
         if gate.breaker.is_open:
             if now < (gate.breaker.open_until or 0):
                 return self._blocked("breaker", "fails too often; it is tried again later", gate.breaker.open_until)

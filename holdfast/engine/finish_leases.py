@@ -8,7 +8,7 @@ written.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -96,8 +96,8 @@ class FinishedAttempt(msgspec.Struct, eq=False, gc=False):
     cool_us: int | None = None
     out_of_credit: bool = False
     key_refused: bool = False
-    #: The resource that this is about; None for the first of the stage. Whether a stage that uses none is paused itself: not
-    #: after a reply to a plain request, which may come from any of many servers.
+    #: The resource that the call names, if any. Whether the stage is paused itself where it uses none: not after a reply to a
+    #: plain request, which may come from any of many servers.
     limited_resource: str | None = None
     pauses_stage: bool = False
     #: The provider works and this request was wrong: no vote for the breaker. Conversely, answers that were rejected too often
@@ -118,6 +118,16 @@ class FinishedAttempt(msgspec.Struct, eq=False, gc=False):
     @property
     def started_at(self) -> int:
         return self.lease.since + self.waited_us
+
+
+def named_resources(finished: Iterable[FinishedAttempt]) -> list[str | None]:
+    """The resources that calls and payments of these attempts name; those that are routine have none."""
+    return [
+        name
+        for one in finished
+        if not one.routine
+        for name in (one.limited_resource, *(cost.resource for cost in one.costs))
+    ]
 
 
 def end_leases(tx: Transaction, stage: int, finished: Sequence[FinishedAttempt]) -> list[FinishedAttempt]:

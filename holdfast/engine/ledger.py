@@ -18,7 +18,7 @@ from holdfast.engine.layout import layout
 from holdfast.engine.resource_state import lock_resources
 from holdfast.model import codec
 from holdfast.model.budget_day import day_of
-from holdfast.model.layout import Layout, StageRow
+from holdfast.model.layout import Layout
 from holdfast.model.paid_call import IMPORTED, NO_FACTS, TOKENS, CallFacts, Paid, PaidCall
 from holdfast.store import Transaction
 
@@ -159,7 +159,7 @@ def take_up_old_payments(tx: Transaction, most: int = CHUNK) -> int:
     for _, at, stage, item, amount, name, data in rows:
         facts = codec.stored(data, {})
         row = known.stages.get(stage or 0)
-        resource = name if row is None and name else "" if row is None else _resource(known, row, name)
+        resource = name if row is None and name else "" if row is None else known.resource_of_call(row, name)
         calls.append(
             PaidCall(
                 0,
@@ -248,8 +248,7 @@ def fold_money(tx: Transaction, most: int) -> int:
 def budgets_of(known: Layout, stage: int, resource: str, day: int, at: int) -> list[tuple[int, int]]:
     """The budgets that a call counts for, each with the day there: that of its resource, on the recorded day even if the time
     zone has changed; and those of its pipeline and stage."""
-    limits = [known.resources[number] for number in known.resources_of(stage)]
-    own = [(one.id, day_of(at, one.spec.zone)) for one in limits if one.spec.name.startswith("@")]
+    own = [(one.id, day_of(at, one.spec.zone)) for one in known.limits_of_its_own(stage)]
     named = known.resource(resource) if resource else None
     return own if named is None else [*own, (named.id, day)]
 
@@ -298,7 +297,7 @@ def _count(tx: Transaction, gone: Sequence[PaidCall], come: Sequence[PaidCall], 
 
 def _paid_call(known: Layout, one: NewCall, now: int) -> PaidCall:
     """The row of a new call, without its number."""
-    resource, facts = _resource(known, known.stages[one.stage], one.resource), one.facts
+    resource, facts = known.resource_of_call(known.stages[one.stage], one.resource), one.facts
     return PaidCall(
         0,
         one.stage,
@@ -315,13 +314,6 @@ def _paid_call(known: Layout, one: NewCall, now: int) -> PaidCall:
         day_of(now, _zone(known, resource)),
         now,
     )
-
-
-def _resource(known: Layout, row: StageRow, named: str | None) -> str:
-    """The resource a payment counts for: the one it names, if it exists; else the stage's first; else none."""
-    if named is not None and known.resource(named) is not None:
-        return named
-    return row.uses[0] if row.uses else ""
 
 
 def _zone(known: Layout, resource: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from holdfast.engine import ledger
 from holdfast.engine.claim import Lease, Memo
 from holdfast.engine.layout import record
-from holdfast.engine.resource_feedback import AskedPause, heed
+from holdfast.engine.resource_feedback import AskedPause, heed, key_accepted
 from holdfast.engine.resource_state import lock_resources
 from holdfast.errors import LeaseLost
 from holdfast.model import codec
@@ -66,7 +66,7 @@ def remember(tx: Transaction, memos: Sequence[MemoWrite]) -> None:
     long as one of their leases is held: the others get no memo, but their costs are recorded."""
     tx.op, tx.rows = "memo", len(memos)
     # In a fixed order, so that two writers that pay for several resources never deadlock.
-    lock_resources(tx, {memo.lease.stage for memo in memos})
+    lock_resources(tx, {memo.lease.stage for memo in memos}, [memo.resource for memo in memos])
     stood: dict[int, int] = dict(tx.run("hold_leases", leases=sorted({memo.lease.id for memo in memos})))
     standing = []
     for memo in memos:
@@ -100,6 +100,7 @@ def remember(tx: Transaction, memos: Sequence[MemoWrite]) -> None:
             kept.rejections,
         )
     tx.run_rows("save_memos", list(rows.values()))
+    key_accepted(tx, {(memo.lease.stage, memo.resource) for memo in memos if _is_paid_answer(memo)})
     for memo in memos:
         if memo.pause is not None:
             heed(tx, memo.lease, memo.pause)
@@ -131,6 +132,13 @@ def _place(memo: MemoWrite) -> ledger.MemoPlace:
 
 def _had(memo: MemoWrite) -> Memo | None:
     return memo.lease.memos.get(memo.name)
+
+
+def _is_paid_answer(memo: MemoWrite) -> bool:
+    """Whether this is the answer of a paid call, good or bad; not a later rejection of a recorded answer."""
+    had = _had(memo)
+    was_intended = had is not None and had.state == "intended"
+    return memo.state in ("done", "rejected") and (memo.cost is not None or was_intended)
 
 
 def _settle(tx: Transaction, memos: Sequence[MemoWrite]) -> None:

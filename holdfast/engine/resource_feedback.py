@@ -1,12 +1,13 @@
 """Settle: what the end of attempts means for the resources they used.
 
 Reserved money is freed, estimated units are replaced by those used, failures count for the circuit breaker, and a pause that
-a provider asked for applies to every worker.
+a provider asked for applies to every worker. What a provider says is about one resource: that of the call
+(`Layout.resource_of_call`), or the stage itself if there is none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from holdfast.engine import ledger
@@ -29,11 +30,15 @@ from holdfast.store import Transaction
 REFUSALS = 3
 
 
+#: The resource that a provider meant, and the attempt that it asked for a pause, or for money.
+_Limited = tuple[int, FinishedAttempt]
+
+
 class AskedPause(NamedTuple):
     """A pause that the headers of an answer asked for: nothing is left until then."""
 
     us: int
-    #: None for the first resource of the stage.
+    #: The resource that the call names, if any.
     resource: str | None
 
 
@@ -41,43 +46,65 @@ def heed(tx: Transaction, lease: Lease, pause: AskedPause) -> None:
     """Have every worker wait, while the attempt that has heard of it goes on."""
     row = layout(tx).stages[lease.stage]
     why = "the headers of an answer say that nothing is left"
-    if not row.uses:
+    number = _resource_of_call(tx, row, pause.resource)
+    if number is None:
         _pause_stage_until(tx, row, tx.now + pause.us, why)
-    elif numbers := _limited_by(tx, row, pause.resource):
-        gates = lock_gates(tx, numbers)
-        for gate in gates.values():
-            _cool_down(tx, lease, gate, pause.us, why)
-        save_gates(tx, gates.values())
+        return
+    gate = lock_gates(tx, [number])[number]
+    _cool_down(tx, lease, gate, pause.us, why)
+    save_gates(tx, [gate])
+
+
+def key_accepted(tx: Transaction, calls: Collection[tuple[int, str | None]]) -> None:
+    """A provider has answered calls of these stages, which may name a resource: refusals are no longer in a row."""
+    known = layout(tx)
+    about = {(stage, _resource_of_call(tx, known.stages[stage], named)) for stage, named in calls}
+    if numbers := {number for _, number in about if number is not None}:
+        tx.run("clear_refusals", ids=sorted(numbers))
+    for stage in sorted({stage for stage, number in about if number is None}):
+        tx.run("clear_stage_refusals", stage=stage)
 
 
 def settle(tx: Transaction, stage: int, finished: Sequence[FinishedAttempt]) -> None:
     """Settle attempts at a stage that ended in this transaction. A stage without resources costs nothing here."""
     known = layout(tx)
+    limited: list[_Limited] = []
     if odd := [one for one in finished if not one.routine]:
-        _settle_odd(tx, known.stages[stage], odd)
-    if finished and (numbers := known.resources_of(stage)):
-        _settle_resources(tx, stage, numbers, finished)
+        limited = _settle_odd(tx, known.stages[stage], odd)
+    numbers = known.resources_of(stage)
+    if limited or (finished and numbers):
+        _settle_resources(tx, stage, numbers, finished, limited)
 
 
-def _settle_odd(tx: Transaction, row: StageRow, finished: Sequence[FinishedAttempt]) -> None:
-    """What attempts that are not routine mean for the ledger and for the stage as a whole."""
+def _settle_odd(tx: Transaction, row: StageRow, finished: Sequence[FinishedAttempt]) -> list[_Limited]:
+    """What attempts that are not routine mean for the ledger and for the stage as a whole; returns those that mean something
+    for a resource."""
     # A call that an attempt leaves open may have been charged, however the attempt ended.
     begun = [(one.lease.id, one.lease.item, row.id) for one in finished if one.lease.has_open_call]
     ledger.doubt(tx, begun, "the attempt ended without an answer")
     if stop := next((one.stop_stage for one in finished if one.stop_stage and not row.paused), None):
         pause(tx, row.label, Who("holdfast", stop))
-    if not row.uses:
-        _pause_stage(tx, row, finished)
-    if refused := [one for one in finished if one.key_refused]:
-        _count_refusals(tx, row, refused)
-    elif any(one.state in PASSED and one.lease.has_paid for one in finished):
-        tx.run("clear_refusals", ids=list(layout(tx).resources_of(row.id)))
-        tx.run("clear_stage_refusals", stage=row.id)
+    limited, without_resource = [], []
+    for one in finished:
+        if one.cool_us is not None or one.out_of_credit:
+            number = _resource_of_call(tx, row, one.limited_resource)
+            if number is None:
+                without_resource.append(one)
+            else:
+                limited.append((number, one))
+    _pause_stage(tx, row, without_resource)
+    refused: dict[int | None, list[FinishedAttempt]] = {}
+    for one in finished:
+        if one.key_refused:
+            refused.setdefault(_resource_of_call(tx, row, one.limited_resource), []).append(one)
+    for resource, its in refused.items():
+        _count_refusals(tx, row, resource, its)
+    return limited
 
 
 def _pause_stage(tx: Transaction, row: StageRow, finished: Sequence[FinishedAttempt]) -> None:
     """A provider says wait, or pay, and there is no resource to pause: the stage is paused."""
-    limited = [one for one in finished if one.out_of_credit or (one.pauses_stage and one.cool_us is not None)]
+    limited = [one for one in finished if one.out_of_credit or one.pauses_stage]
     if not limited:
         return
     now = layout(tx).stages[row.id]
@@ -96,48 +123,56 @@ def _pause_stage_until(tx: Transaction, row: StageRow, until: int, why: str) -> 
         pause(tx, row.label, Who("rate limited", why), until)
 
 
-def _settle_resources(tx: Transaction, stage: int, numbers: Sequence[int], finished: Sequence[FinishedAttempt]) -> None:
+def _settle_resources(
+    tx: Transaction,
+    stage: int,
+    numbers: Sequence[int],
+    finished: Sequence[FinishedAttempt],
+    limited: Sequence[_Limited],
+) -> None:
+    """The stage uses the resources with these numbers; a call may have named others."""
     known = layout(tx)
     specs = [known.resources[number].spec for number in numbers]
-    # Even if the budget is gone: it may come back while the lease goes on to the next stage.
-    tx.run("drop_reservations", leases=[one.lease.id for one in finished])
+    if numbers:
+        # Even if the budget is gone: it may come back while the lease goes on to the next stage.
+        tx.run("drop_reservations", leases=[one.lease.id for one in finished])
     if any(spec.concurrency is not None for spec in specs):
         tx.tell_idle_workers()
     if any(spec.units for spec in specs):
         _settle_units(tx, numbers, finished)
     votes = _votes(finished)
-    limited = [one for one in finished if one.cool_us is not None or one.out_of_credit]
     if limited or (votes and any(spec.breaker for spec in specs)):
-        gates = lock_gates(tx, numbers)
-        _move_breakers(tx, stage, gates, votes)
-        _follow_provider(tx, known.stages[stage], gates, limited)
+        gates = lock_gates(tx, {*numbers, *(number for number, _ in limited)})
+        _move_breakers(tx, stage, [gates[number] for number in numbers], votes)
+        for number, one in limited:
+            _follow_provider(tx, stage, gates[number], one)
         save_gates(tx, gates.values())
 
 
-def _count_refusals(tx: Transaction, row: StageRow, refused: Sequence[FinishedAttempt]) -> None:
-    """Pause the resource after several refused keys in a row: nobody tries the key until a person resumes it. A stage
-    without a resource is paused itself."""
+def _count_refusals(tx: Transaction, row: StageRow, resource: int | None, refused: Sequence[FinishedAttempt]) -> None:
+    """Pause the resource after several refused keys in a row: nobody tries the key until a person resumes it. Without a
+    resource, the stage is paused itself."""
     error = f"the provider does not accept the key: {refused[-1].error}"
-    external = _limited_by(tx, row, refused[-1].limited_resource)
-    if not external:
+    if resource is None:
         [(times,)] = tx.run("count_stage_refusals", stage=row.id, n=len(refused))
         if times >= REFUSALS and not row.paused:
             pause(tx, row.label, Who("key refused", error))
         return
-    many = [number for number, times in tx.run("count_refusals", ids=external, n=len(refused)) if times >= REFUSALS]
-    gates = lock_gates(tx, many) if many else {}
-    for gate in gates.values():
-        if gate.paused != BY_PERSON or gate.retry_after is not None:
-            gate.pause(BY_PERSON, error, None)
-            _record_pause(tx, row.id, gate, refused[-1], "key refused")
-    save_gates(tx, gates.values())
+    [(_, times)] = tx.run("count_refusals", ids=[resource], n=len(refused))
+    if times < REFUSALS:
+        return
+    gate = lock_gates(tx, [resource])[resource]
+    if gate.paused != BY_PERSON or gate.retry_after is not None:
+        gate.pause(BY_PERSON, error, None)
+        _record_pause(tx, row.id, gate, refused[-1], "key refused")
+        save_gates(tx, [gate])
 
 
-def _limited_by(tx: Transaction, row: StageRow, named: str | None) -> list[int]:
-    """The resource whose provider has answered: the one that the call names, else the first that the stage uses; none if
-    it uses none."""
-    names = [named] if named in row.uses else row.uses[:1]
-    return [found.id for name in names if (found := layout(tx).resource(name)) is not None]
+def _resource_of_call(tx: Transaction, row: StageRow, named: str | None) -> int | None:
+    """The number of the resource that a call is about; None if the stage itself is meant."""
+    known = layout(tx)
+    found = known.resource(known.resource_of_call(row, named))
+    return None if found is None else found.id
 
 
 def _votes(finished: Sequence[FinishedAttempt]) -> list[tuple[int, bool]]:
@@ -166,9 +201,9 @@ def _vote(one: FinishedAttempt) -> bool | None:
     return False
 
 
-def _move_breakers(tx: Transaction, stage: int, gates: dict[int, Gate], votes: Sequence[tuple[int, bool]]) -> None:
+def _move_breakers(tx: Transaction, stage: int, gates: Sequence[Gate], votes: Sequence[tuple[int, bool]]) -> None:
     """Count votes for every circuit breaker, which may open or close it."""
-    for gate in gates.values():
+    for gate in gates:
         spec = gate.spec.breaker
         if spec is None or not votes:
             continue
@@ -197,16 +232,12 @@ def _record_breaker(tx: Transaction, stage: int, gate: Gate, before: Breaker) ->
         tx.tell_idle_workers()
 
 
-def _follow_provider(
-    tx: Transaction, row: StageRow, gates: dict[int, Gate], limited: Sequence[FinishedAttempt]
-) -> None:
+def _follow_provider(tx: Transaction, stage: int, gate: Gate, one: FinishedAttempt) -> None:
     """Make every worker wait as long as a provider asked one of them to."""
-    for one in limited:
-        for number in _limited_by(tx, row, one.limited_resource):
-            if one.out_of_credit:
-                _out_of_credit(tx, row.id, gates[number], one)
-            else:
-                _cool_down(tx, one.lease, gates[number], one.cool_us, one.error)
+    if one.out_of_credit:
+        _out_of_credit(tx, stage, gate, one)
+    else:
+        _cool_down(tx, one.lease, gate, one.cool_us, one.error)
 
 
 def _out_of_credit(tx: Transaction, stage: int, gate: Gate, one: FinishedAttempt) -> None:

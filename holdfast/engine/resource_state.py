@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import astuple, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.engine.layout import layout
+from holdfast.errors import UsageError
 from holdfast.model.breaker import Breaker
-from holdfast.model.resource import ResourceSpec
+from holdfast.model.did_you_mean import there_are
+from holdfast.model.resource import COOL_SECONDS, ResourceSpec
 from holdfast.store import Transaction
 
 #: In thousandths of the full pace: the full pace and the slowest; and how long it takes to recover from none to full.
@@ -20,6 +22,14 @@ RECOVERY_SECONDS = 600.0
 #: Why a gate is closed: by a person or a provider, until resumed or for a time; or by a budget, checked on every claim.
 BY_PERSON = 1
 BY_BUDGET = 2
+
+
+class Shut(NamedTuple):
+    """A pause of a resource: a word to act on, words to read, and when it ends by itself."""
+
+    reason: str
+    text: str
+    until: int | None
 
 
 @dataclass(slots=True)
@@ -52,6 +62,14 @@ class Gate:
     def resume(self) -> None:
         self.paused, self.reason, self.retry_after = 0, None, None
 
+    def shut(self, now: int) -> Shut | None:
+        """The pause that a person or a provider has asked for, if one stands."""
+        if self.paused == BY_PERSON and (self.retry_after is None or now < self.retry_after):
+            return Shut("paused", f"is paused: {self.reason or 'by a person'}", self.retry_after)
+        if now < self.cool_until:
+            return Shut("cool_down", "asked for a pause and is cooling down", self.cool_until)
+        return None
+
 
 def lock_gates(tx: Transaction, resources: Collection[int]) -> dict[int, Gate]:
     """The resources, locked until the transaction ends."""
@@ -66,10 +84,30 @@ def save_gates(tx: Transaction, gates: Iterable[Gate]) -> None:
     tx.run_rows("save_gates", [_row(gate) for gate in gates], now=tx.now)
 
 
-def lock_resources(tx: Transaction, stages: Iterable[int]) -> None:
-    """Lock the resources of all these stages, in order: two transactions that need several never deadlock."""
+def pause_of(tx: Transaction, name: str) -> tuple[str, float] | None:
+    """Why a call that names this resource must wait now, and for how many seconds; None if it need not."""
     known = layout(tx)
-    if numbers := {number for stage in stages for number in known.resources_of(stage)}:
+    row = known.resource(name)
+    if row is None or row.is_own:
+        there = sorted(one.spec.name for one in known.resources.values() if not one.is_own)
+        raise UsageError(
+            f"there is no resource {name!r}, and nothing was sent; name an existing one, or define it with "
+            f"resources={{{name!r}: {{…}}}}; {there_are(name, there)}"
+        )
+    shut = read_gates(tx, [row.id])[row.id].shut(tx.now)
+    if shut is None:
+        return None
+    seconds = COOL_SECONDS if shut.until is None else (shut.until - tx.now) / 1e6
+    return f"resource {name!r} {shut.text}", seconds
+
+
+def lock_resources(tx: Transaction, stages: Iterable[int], named: Iterable[str | None] = ()) -> None:
+    """Lock the resources of all these stages, and those that calls name, in order: two transactions that need several
+    never deadlock."""
+    known = layout(tx)
+    numbers = {number for stage in stages for number in known.resources_of(stage)}
+    numbers.update(row.id for name in {*named} if name is not None and (row := known.resource(name)) is not None)
+    if numbers:
         tx.run("lock_gates", ids=sorted(numbers))
 
 

@@ -81,6 +81,11 @@ class ResourceRow:
     declared: Mapping[str, Any]
     tuned: Mapping[str, Any]
 
+    @property
+    def is_own(self) -> bool:
+        """Whether these are the limits of one pipeline or stage, which no call can name."""
+        return self.spec.name.startswith("@")
+
 
 @dataclass(frozen=True, slots=True)
 class PipelineRow:
@@ -204,6 +209,11 @@ class Layout:
         """The resources that an attempt at a stage uses; most use none."""
         return self._used.get(stage, ())
 
+    def limits_of_its_own(self, stage: int) -> list[ResourceRow]:
+        """The limits that a stage and its pipeline have themselves."""
+        used = [self.resources[number] for number in self.resources_of(stage)]
+        return [one for one in used if one.is_own]
+
     def users_of(self, resource: int) -> tuple[int, ...]:
         """The stages whose attempts use a resource."""
         return self._users.get(resource, ())
@@ -215,6 +225,14 @@ class Layout:
 
     def resource(self, name: str) -> ResourceRow | None:
         return next((one for one in self.resources.values() if one.spec.name == name), None)
+
+    def resource_of_call(self, row: StageRow, named: str | None) -> str:
+        """The resource that a call at a stage is about: the one it names, if it exists; else the first that the stage uses;
+        empty if it uses none. Its money, its pauses and its refused keys all count for this one."""
+        found = None if named is None else self.resource(named)
+        if found is not None and not found.is_own:
+            return found.spec.name
+        return row.uses[0] if row.uses else ""
 
     def _join_resources(self) -> None:
         by_name = {one.spec.name: one for one in self.resources.values()}

@@ -316,8 +316,8 @@ class Context(msgspec.Struct, eq=False):
     def _make_call(self, call: ProviderCall) -> Any:
         return self._once(call.terms(self._spec, self))
 
-    def has_budget(self) -> bool:
-        return self._around.has_budget(self._lease.stage)
+    def has_budget(self, resource: str | None) -> bool:
+        return self._around.has_budget(self._lease.stage, resource)
 
     def _about(self) -> Attributes:
         """What spans and log records say about this attempt."""

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping
 
 from holdfast.engine.layout import layout
+from holdfast.engine.resource_state import pause_of
 from holdfast.errors import UsageError
 from holdfast.model.layout import Layout
 from holdfast.store import Store
@@ -36,7 +37,13 @@ class ContextReads:
         with self._reading:
             return dict(self._reader.read(lambda tx: tx.run("count_children", item=item, pipeline=pipeline)))
 
-    def has_budget(self, stage: int) -> bool:
+    def has_budget(self, stage: int, resource: str | None) -> bool:
         with self._reading:
             known = self._reader.read(layout)
-        return any(known.resources[number].spec.has_budget for number in known.resources_of(stage))
+        meant = known.resource(known.resource_of_call(known.stages[stage], resource))
+        limits = [one for one in known.limits_of_its_own(stage) if one.spec.has_budget]
+        return bool(limits) or (meant is not None and meant.spec.has_budget)
+
+    def pause_of(self, resource: str) -> tuple[str, float] | None:
+        with self._reading:
+            return self._reader.read(lambda tx: pause_of(tx, resource))

@@ -47,6 +47,11 @@ class Surroundings(Protocol):
 
     def count_children(self, item: int, pipeline: str) -> dict[str, int]: ...
 
-    def has_budget(self, stage: int) -> bool:
-        """Whether money that a stage spends counts against a budget."""
+    def has_budget(self, stage: int, resource: str | None) -> bool:
+        """Whether money that a call of a stage spends counts against a budget; the call may name a resource."""
+        ...
+
+    def pause_of(self, resource: str) -> tuple[str, float] | None:
+        """Why a call that names this resource must wait now, and for how many seconds. UsageError if there is no such
+        resource."""
         ...

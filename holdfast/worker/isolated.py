@@ -21,7 +21,7 @@ import msgspec
 
 from holdfast.engine.claim import Lease
 from holdfast.engine.complete import complete, must_be_alone
-from holdfast.engine.finish_leases import AttemptEffect, FinishedAttempt
+from holdfast.engine.finish_leases import AttemptEffect, FinishedAttempt, named_resources
 from holdfast.engine.layout import layout
 from holdfast.engine.memos import MemoWrite
 from holdfast.engine.resource_state import lock_resources
@@ -45,7 +45,7 @@ class Request(msgspec.Struct):
     """What a child wants of its worker while it runs a call."""
 
     #: A method of the worker's `Surroundings`; `saving` says that the handler has returned, and has no time limit now.
-    method: Literal["read_result", "count_children", "has_budget", "note_progress", "remember", "saving"]
+    method: Literal["read_result", "count_children", "has_budget", "pause_of", "note_progress", "remember", "saving"]
     args: tuple[Any, ...] = ()
     memos: list[MemoWrite] = []
 
@@ -203,8 +203,12 @@ class StageChild:
         found: dict[str, int] = self._ask(Request("count_children", (item, pipeline)))
         return found
 
-    def has_budget(self, stage: int) -> bool:
-        return bool(self._ask(Request("has_budget", (stage,))))
+    def has_budget(self, stage: int, resource: str | None) -> bool:
+        return bool(self._ask(Request("has_budget", (stage, resource))))
+
+    def pause_of(self, resource: str) -> tuple[str, float] | None:
+        found = self._ask(Request("pause_of", (resource,)))
+        return None if found is None else (found[0], found[1])
 
     def _ask(self, question: Request) -> Any:
         with self._lock:
@@ -225,7 +229,7 @@ class StageChild:
 
 def _complete(tx: Transaction, finished: list[FinishedAttempt]) -> None:
     if layout(tx).resources:
-        lock_resources(tx, {one.lease.stage for one in finished})
+        lock_resources(tx, {one.lease.stage for one in finished}, named_resources(finished))
     complete(tx, finished)
 
 

@@ -20,11 +20,11 @@ from holdfast.model import codec
 from holdfast.model.error_fingerprint import storable
 from holdfast.model.item import Item
 from holdfast.model.money import shares
-from holdfast.model.outcome import ProviderPause
+from holdfast.model.outcome import ProviderPause, RetryLater
 from holdfast.model.paid_call import NO_FACTS
 from holdfast.model.stage import StageSpec
 from holdfast.providers import verdict
-from holdfast.providers.verdicts import is_free
+from holdfast.providers.verdicts import Verdict, is_free
 from holdfast.worker.handler_environment import Surroundings
 from holdfast.worker.once_decision import SubStep, key_of, key_of_all
 from holdfast.worker.once_options import Terms, name_of
@@ -68,6 +68,8 @@ class Once:
             one.enlist()
         verdicts: _Verdicts = yield from self._recall()
         due = self._decide([one for one in self._parts if one not in verdicts], verdicts)
+        if due:
+            self._heed_pause(due)
         due = yield from self._ask(due, verdicts)
         if due and self._terms.is_paid:
             due = yield from self._intend(due, verdicts)
@@ -101,6 +103,20 @@ class Once:
             except (Permanent, CallInDoubt) as error:
                 verdicts[one] = error
         return due
+
+    def _heed_pause(self, due: Sequence[SubStep]) -> None:
+        """Have the items wait if the call names a resource that is paused and that the stage does not use: what the stage
+        uses was checked when the attempt was claimed."""
+        named = self._terms.resource
+        if named is None or named in self._spec.resources:
+            return
+        try:
+            pause = self._around.pause_of(named)
+        except UsageError as error:
+            raise UsageError(f"{self._where(due)}: {error}") from None
+        if pause is not None:
+            why, seconds = pause
+            raise RetryLater(after=seconds, reason=f"{why}; the call {self._terms.name!r} was not made")
 
     def _ask(self, due: Sequence[SubStep], verdicts: _Verdicts) -> SubSteps:
         """Ask the provider once about each call in doubt; return the items that still need a call."""
@@ -172,11 +188,11 @@ class Once:
         except BaseException as error:
             if self._span is not None:
                 self._span.failed(error)
-            meant = verdict(error, before=before) if is_paid else None
+            meant = verdict(error, before=before) if is_paid else self._pause_asked_by(error)
             # A call that was refused or never sent is free at once. Any other may have been charged.
-            if meant is not None and is_free(meant, error):
+            if is_paid and meant is not None and is_free(meant, error):
                 yield from self._remember([(one, one.write("free", reason=storable(str(meant)))) for one in due])
-            if isinstance(meant, ProviderPause):
+            if isinstance(meant, ProviderPause) and meant.resource is None:
                 meant.resource = self._terms.resource
             if meant is None or meant is error:
                 raise
@@ -189,6 +205,13 @@ class Once:
             name = name_of(self._terms.function)
             raise UsageError(f"{self._where(due)}: {name} is async: call it from an async handler")
         return value
+
+    def _pause_asked_by(self, error: BaseException) -> Verdict | None:
+        """The pause that an error of a call that is not paid asks for, if the call names the resource that it is for."""
+        if self._terms.resource is None:
+            return None
+        meant = verdict(error, paid=False)
+        return meant if isinstance(meant, ProviderPause) else None
 
     def _save(self, value: Any, some: Sequence[SubStep], *, asked: bool = False) -> SubSteps:
         """Record what a call returned; return the verdicts. The answer is paid for: no error here may lose it."""

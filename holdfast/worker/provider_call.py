@@ -32,7 +32,7 @@ from holdfast.providers.retry_after import used_up_for
 from holdfast.providers.split_answers import parts_of
 from holdfast.providers.streams import assemble, assemble_async, is_stream
 from holdfast.providers.usage import Usage, usage
-from holdfast.worker.once_options import OnceOptions, Terms, name_of, plain_name
+from holdfast.worker.once_options import OnceOptions, Terms, check_resource, name_of, plain_name
 
 log = logger("holdfast.worker")
 
@@ -57,8 +57,8 @@ class Caller(Protocol):
 
     item: Item
 
-    def has_budget(self) -> bool:
-        """Whether money that this stage spends counts against a budget."""
+    def has_budget(self, resource: str | None) -> bool:
+        """Whether money that a call of this stage spends counts against a budget; the call may name a resource."""
         ...
 
 
@@ -103,16 +103,18 @@ class ProviderCall:
         self._parse = self._options.pop("parse", None)
         model = self._options.pop("model", None) or kwargs.get("model")
         self._model = model if isinstance(model, str) else None
+        self._resource = plain_name(self._options.get("resource"))
         #: What the headers of the answer asked for. It is recorded with the answer.
         self._pause: AskedPause | None = None
 
     def terms(self, spec: StageSpec, caller: Caller, *, for_items: bool = False) -> Terms:
         """The terms of the sub-step that makes this call in a stage."""
         options, prices = self._options, Prices.read(spec.prices, where="prices")
+        check_resource(self._resource, f"stage {spec.name!r}, call({self.name!r})")
         cost = options.get("cost")
         if options.get("estimate") is None and (cost is None or callable(cost)):
             options["estimate"] = self._expected(spec, prices, self.args[0] if for_items else [caller.item])
-            if options["estimate"] is None and caller.has_budget():
+            if options["estimate"] is None and caller.has_budget(self._resource):
                 raise UsageError(
                     f"stage {spec.name!r}, call({self.name!r}): there is a budget, and nothing says what this call may cost; "
                     f"it was not made. Give ctx.options(estimate=…), or a price for {self._model or 'its model'} with "
@@ -185,7 +187,7 @@ class ProviderCall:
         if heard.headers:
             if (after := used_up_for(heard.headers)) is not None:
                 asked = microseconds(min(after, COOL_MOST_SECONDS))
-                self._pause = AskedPause(asked, plain_name(self._options.get("resource")))
+                self._pause = AskedPause(asked, self._resource)
         else:
             _warn_once(
                 "stage %r calls %s, whose response headers are not heard, and whose client may retry by itself, which may be "

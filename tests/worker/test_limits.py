@@ -618,23 +618,6 @@ def test_a_payment_that_names_an_unknown_resource_counts_for_what_its_stage_uses
     assert (event.stage, event.resource) == ("work", "apy")
 
 
-@pytest.mark.req("J14", "V4")
-def test_a_paid_call_that_names_an_unknown_resource_is_recorded_and_counts_for_what_its_stage_uses(run: LimitedBench):
-    pipeline = Pipeline("p", resources={"api": {"budget": "10.00"}})
-    made: list[str] = []
-
-    def work(item: Item, ctx: Context) -> Any:
-        return ctx.once("call", lambda: made.append(item.key) or "answer", cost="0.40", resource="apy")
-
-    stage(pipeline, "thread", work, name="work", resource="api")
-    ran = run(pipeline, ["page"])
-    assert (ran.result("page", "work"), made) == ("answer", ["page"])
-    assert micros(limit(ran.app).spent) == 400_000
-    assert micros(ran.app.costs().total.costs) == 400_000
-    [event] = ran.events("unknown_resource", "page")
-    assert (event.stage, event.resource) == ("work", "apy")
-
-
 @pytest.mark.req("J14")
 def test_a_payment_that_names_an_unknown_resource_in_a_stage_without_one_is_kept_under_the_stage(run: LimitedBench):
     pipeline = Pipeline("p", tuning={"stages": {"work": {"budget": "10.00"}}})

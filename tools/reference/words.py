@@ -68,7 +68,7 @@ EVENTS = {
     "sums_repaired": "`db check --repair` rebuilt a sum of money from the ledger.",
     "superseded": "A stage before it produced a different result while it ran; its work was taken back.",
     "tuned": "A person changed limits or guards.",
-    "unknown_resource": "A paid call named a resource that its stage does not use; where it was counted.",
+    "unknown_resource": "`ctx.cost` named a resource that does not exist; where it was counted.",
     "worker_died": "A worker stopped sending heartbeats, or its process is gone.",
     "worker_started": "A worker began.",
     "worker_stopped": "A worker ended as it was asked to.",

@@ -12,7 +12,7 @@ from holdfast.engine.claim import Lease, claim, claim_at_once
 from holdfast.engine.claim_within_limits import Blocked, claim_within_limits
 from holdfast.engine.complete import complete
 from holdfast.engine.fail import fail
-from holdfast.engine.finish_leases import FinishedAttempt, count_saved
+from holdfast.engine.finish_leases import FinishedAttempt, count_saved, named_resources
 from holdfast.engine.hand_back import release
 from holdfast.engine.layout import layout
 from holdfast.engine.on_hold import hold_in_doubt, let_in, refuse
@@ -67,7 +67,8 @@ class SettleAndClaim:
         known = layout(tx)
         if known.resources:
             stages = {one.lease.stage for one in finished}
-            lock_resources(tx, stages.union(order.stage for order in orders if order.weight))
+            claimed = (order.stage for order in orders if order.weight)
+            lock_resources(tx, stages.union(claimed), named_resources(finished))
         ended = [one for one in finished if one.routine or (one.state in FINISHED and not one.saved)]
         again, back, in_doubt = (
             [one for one in finished if one.state == state] if len(ended) < len(finished) else []

@@ -157,6 +157,7 @@ class Holdfast:
     workers = _Awaited(sync.Holdfast.workers)
     show = _Awaited(sync.Holdfast.show)
     name_of_item = _Awaited(sync.Holdfast.name_of_item)
+    names_of_items = _Awaited(sync.Holdfast.names_of_items)
     why = _Awaited(sync.Holdfast.why)
     history = _Awaited(sync.Holdfast.history)
     items = _Awaited(sync.Holdfast.items)

@@ -467,6 +467,10 @@ class Holdfast:
         """The pipeline and the key of the item that has this number in lists, its `id`."""
         return self._read(lambda tx: show_item.name_of_item(tx, number))
 
+    def names_of_items(self, numbers: Sequence[int]) -> dict[int, tuple[str, str]]:
+        """The pipeline and the key of each of these items, by number, without those that were deleted."""
+        return self._read(lambda tx: show_item.names_of_items(tx, numbers))
+
     def why(self, key: str, pipeline: str | None = None) -> Explanation:
         """The one thing that keeps an item from running, when that clears, and what can be done."""
 

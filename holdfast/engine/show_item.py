@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from holdfast.engine import ledger
 from holdfast.engine.events import events
@@ -39,11 +39,15 @@ def find_item(tx: Transaction, key: str, pipeline: str | None) -> Facts:
 
 def name_of_item(tx: Transaction, number: int) -> tuple[str, str]:
     """The pipeline and the key of the item of this number."""
-    found = tx.run("name_of_item", item=number)
+    found = names_of_items(tx, [number])
     if not found:
         raise UsageError(f"there is no item with the number {number}, or it was deleted")
-    [(pipeline, key)] = found
-    return pipeline, key
+    return found[number]
+
+
+def names_of_items(tx: Transaction, numbers: Sequence[int]) -> dict[int, tuple[str, str]]:
+    """The pipeline and the key of each item of these numbers that exists."""
+    return {number: (pipeline, key) for number, pipeline, key in tx.run("names_of_items", items=list(numbers))}
 
 
 def show(tx: Transaction, key: str, pipeline: str | None) -> Facts:

@@ -10,12 +10,12 @@ import asyncio
 import re
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
-import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -31,6 +31,7 @@ from holdfast.web.bulk_verbs import VERB_OF_KIND, VERBS, Verb, preview
 from holdfast.web.filters import Query, WrongQuery, read_query
 from holdfast.web.security import require_form_token, visit
 from holdfast.web.shared_answers import Questions
+from holdfast.web.ticked_rows import Ticked, keys_to_follow, look_up
 from holdfast.web.undoing import undo
 
 log = logger("holdfast.web")
@@ -82,22 +83,50 @@ class Acting:
         require(request, verb.name)
         fields: list[tuple[str, Any]] = list(request.query_params.multi_items())
         form: dict[str, str] = {}
+        rows: list[str] = []
         if request.method == "POST":
             given = await posted(request)
             form = {name: value for name, value in given if name in OWN_FIELDS}
             filters = [(name, value) for name, value in given if name not in OWN_FIELDS]
-            fields = narrowed(filters, [value for name, value in given if name == "select"], verb)
+            rows = [value for name, value in given if name == "select"]
+            ticked = await self._look_up(rows, is_confirmed=form.get("step") == "confirm") if rows else None
+            if ticked is not None and not ticked.keys:
+                return self._nothing_to_do(request)
+            fields = narrowed(filters, verb, ticked)
         query = read_query(f"act/{verb.name}", verb.filters, fields)
         if form.get("step") == "confirm":
             return await self._confirm(request, verb, query, form)
-        return await self._ask(request, verb, query)
+        return await self._ask(request, verb, query, rows)
 
-    async def _ask(self, request: Request, verb: Verb, query: Query) -> Response:
+    async def _look_up(self, rows: list[str], *, is_confirmed: bool) -> Ticked:
+        """The items that were ticked. Those that were deleted after the preview are asked for by their keys, too, so that the
+        action tells what became of them."""
+
+        def ask(app: Holdfast) -> Ticked:
+            ticked = look_up(app, rows)
+            return replace(ticked, keys=keys_to_follow(app, ticked)) if is_confirmed else ticked
+
+        answered = await self._dashboard.questions.ask(f"rows {is_confirmed} {','.join(rows)}", ask)
+        ticked: Ticked = answered.value
+        if not is_confirmed:
+            ticked.require_all()
+        return ticked
+
+    async def _ask(self, request: Request, verb: Verb, query: Query, rows: Sequence[str] = ()) -> Response:
         """The preview, with the form that confirms it."""
         answered = await self._dashboard.questions.ask(
             f"preview {query.path} {query.text}", lambda app: preview(app, verb, query)
         )
-        values = {"verb": verb, "query": query, "preview": answered.value, "request_id": secrets.token_hex(16)}
+        # Rows that were ticked are confirmed as rows: their keys are not repeated.
+        sent = [(name, one) for name, several in query.given.items() if not (rows and name == "key") for one in several]
+        values = {
+            "verb": verb,
+            "query": query,
+            "preview": answered.value,
+            "request_id": secrets.token_hex(16),
+            "sent": [*sent, *(("select", one) for one in rows)],
+            "back": query.link(verb.page, **({"key": None} if rows else {})),
+        }
         return self._dashboard.html(request, "preview.html", title=f"{verb.label}?", **values)
 
     async def _confirm(self, request: Request, verb: Verb, query: Query, form: dict[str, str]) -> Response:
@@ -107,10 +136,12 @@ class Acting:
             raise WrongQuery(f"{verb.name} cannot be undone: type the number that the preview shows")
         counts = await self._begin(request, verb, query, form)
         if counts.action is None:
-            return self._dashboard.message(
-                request, 200, "Nothing to do", "Nothing matches any more: everything has changed since the preview."
-            )
+            return self._nothing_to_do(request)
         return RedirectResponse(f"../actions/{counts.action}", 303)
+
+    def _nothing_to_do(self, request: Request) -> Response:
+        text = "Nothing matches any more: everything has changed since the preview."
+        return self._dashboard.message(request, 200, "Nothing to do", text)
 
     async def _begin(self, request: Request, verb: Verb, query: Query, form: dict[str, str]) -> ActionCounts:
         """Begin what was confirmed, unless the same form has done so before; the rest is done behind the page."""
@@ -225,7 +256,7 @@ def _previewed(form: dict[str, str]) -> int | None:
     return int(count) if count.isascii() and count.isdecimal() and len(count) < 10 and "more" not in form else None
 
 
-def narrowed(filters: list[tuple[str, str]], rows: list[str], verb: Verb) -> list[tuple[str, str]]:
+def narrowed(filters: list[tuple[str, str]], verb: Verb, ticked: Ticked | None = None) -> list[tuple[str, str]]:
     """A filter, narrowed to the rows that were ticked: their keys instead of its own, and their pipeline and stage where they
     have them in common.
 
@@ -233,23 +264,17 @@ def narrowed(filters: list[tuple[str, str]], rows: list[str], verb: Verb) -> lis
     taken = {one.name for one in verb.filters}
     beyond = sorted({name for name, value in filters if value and name not in taken})
     filters = [(name, value) for name, value in filters if name in taken]
-    if not rows:
+    if ticked is None:
         if beyond:
             raise WrongQuery(
                 f"{verb.name} cannot be limited by {' and '.join(beyond)}: select rows, or remove the filter"
             )
         return filters
-    try:
-        parts = msgspec.json.decode(f"[{','.join(rows)}]", type=list[tuple[str, str | None, str]])
-    except msgspec.DecodeError:
-        raise WrongQuery("a selected row names its pipeline, its stage and its key") from None
-    pipelines, stages = {one[0] for one in parts}, {one[1] for one in parts}
-    if beyond and len(stages) > 1:
+    if beyond and len(ticked.stages) > 1:
         raise WrongQuery(f"{verb.name} cannot be limited by {' and '.join(beyond)}: select rows of one stage")
-    if len(pipelines) > 1:
-        raise WrongQuery("the selected items are of several pipelines: select those of one")
-    found: set[tuple[str, str]] = {("key", exactly(one[2])) for one in parts}
-    found.add(("pipeline", parts[0][0]))
-    if len(stages) == 1 and (stage := stages.pop()):
-        found.add(("stage", stage))
-    return [*((name, value) for name, value in filters if name not in dict(found)), *sorted(found)]
+    found = [("key", exactly(key)) for key in sorted(ticked.keys)]
+    if ticked.pipeline is not None:
+        found.append(("pipeline", ticked.pipeline))
+    if len(ticked.stages) == 1 and (stage := ticked.stages[0]):
+        found.append(("stage", stage))
+    return [*((name, value) for name, value in filters if name not in dict(found)), *found]

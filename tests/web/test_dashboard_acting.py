@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
 from html import unescape
@@ -10,7 +11,6 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.engine import actions, item_pages, selection
-from holdfast.model.key_pattern import exactly
 from holdfast.web import Access
 from tests.support.together import at_once
 from tests.support.waiting import wait_for
@@ -27,6 +27,11 @@ def acts(url: str) -> list[tuple[str, str, str, dict[str, int]]]:
 def states(url: str, key: str) -> dict[str, str | None]:
     with Holdfast(url, create=False) as app:
         return {one.stage: one.state for one in app.show(key).stages}
+
+
+def ticked_rows(page: str) -> list[str]:
+    """What the checkboxes of a page send."""
+    return [unescape(part.split('"')[0]) for part in page.split('name="select" value="')[1:]]
 
 
 def test_a_preview_counts_shows_samples_and_changes_nothing(web: Web, shelf: str):
@@ -85,13 +90,12 @@ def test_an_action_says_how_much_of_its_preview_had_changed_before_it_was_confir
 
 def test_each_ticked_row_that_was_not_acted_on_is_shown_with_its_outcome(web: Web, shelf: str):
     page = web.get("/items?state=failed").text
-    rows = [unescape(part.split('"')[0]) for part in page.split('name="select" value="')[1:]]
+    rows = ticked_rows(page)
     ticked = {**web.form("/items?state=failed"), "select": rows}
     form = hidden_fields(web.post("/act/retry", ticked).text)  # type: ignore[arg-type]
     with Holdfast(shelf, create=False) as app:
         app.delete(key="bad-1")
-    keys = [exactly(key) for key in ("bad-1", "bad-2")]
-    place = web.post("/act/retry", {**form, "key": keys}).headers["location"]  # type: ignore[dict-item]
+    place = web.post("/act/retry", {**form, "select": rows}).headers["location"]  # type: ignore[dict-item]
     number = place.split("/")[-1]
     told = web.get(f"/actions/{number}.json").json()
     assert told["left_alone"] == [{"key": "bad-1", "pipeline": None, "states": {}}]
@@ -148,10 +152,47 @@ def test_of_two_people_who_act_on_the_same_items_at_once_each_item_hears_one(she
 def test_selected_rows_become_a_filter_by_their_keys(web: Web, shelf: str):
     page = web.get("/items?state=failed").text
     row = unescape(page.split('name="select" value="')[1].split('"')[0])
-    assert row == '["books", "extract", "bad-1"]'
+    [one] = web.get("/items.json?key=bad-1").json()
+    assert json.loads(row) == [one["id"], "extract", "bad-1"]
     for path in ("/items?state=failed", "/items?state=failed&key=bad-*"):
         preview = web.post("/act/retry", {**web.form(path), "select": row})
         assert "<strong>1</strong> stages of items (1 failed)" in preview.text, path
+    assert acts(shelf) == []
+
+
+def test_an_item_that_was_deleted_and_added_again_is_not_the_one_that_was_ticked(web: Web, shelf: str):
+    rows = ticked_rows(web.get("/items?state=pending").text)
+    form = hidden_fields(web.post("/act/cancel", {**web.form("/items?state=pending"), "select": rows[0]}).text)
+    with Holdfast(shelf, create=False) as app:
+        app.delete(key="late")
+    books(shelf).add(["late"])
+    refused = web.post("/act/cancel", form)
+    assert "everything has changed since the preview" in refused.text
+    assert states(shelf, "late")["extract"] == "pending"
+    # With another row, the act goes on without it.
+    [other] = ticked_rows(web.get("/items?key=emma&state=done&stage=extract").text)
+    web.post("/act/cancel", {**form, "select": [*rows, other]})  # type: ignore[dict-item]
+    assert states(shelf, "late")["extract"] == "pending"
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ('[999999, "extract", "gone"]', "deleted or never there (&#39;gone&#39;)"),
+        ('["books", "extract", "bad-1"]', "names its item by its number"),
+        ('[-1, "extract", "bad-1"]', "names its item by its number"),
+        ('[9223372036854775808, "extract", "bad-1"]', "names its item by its number"),
+        ("1], [2", "names its item by its number"),
+        ("bad-1", "names its item by its number"),
+    ],
+)
+def test_a_row_that_is_unknown_or_of_somebody_else_is_refused_with_a_sentence(
+    web: Web, shelf: str, row: str, said: str
+):
+    [known, _] = ticked_rows(web.get("/items?state=failed").text)
+    for rows in (row, [known, row]):
+        refused = web.post("/act/retry", {**web.form("/items?state=failed"), "select": rows})  # type: ignore[dict-item]
+        assert refused.status_code == 400 and said in refused.text
     assert acts(shelf) == []
 
 

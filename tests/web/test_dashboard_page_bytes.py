@@ -10,7 +10,9 @@ from urllib.parse import urlencode
 import pytest
 
 from holdfast import Context, Holdfast, Item, Permanent, Pipeline
-from tests.web.conftest import Web
+from holdfast.model.key_pattern import exactly
+from tests.web.conftest import Web, hidden_fields
+from tests.web.test_dashboard_acting import ticked_rows
 
 pytestmark = pytest.mark.req("P17")
 
@@ -80,6 +82,30 @@ def test_lists_of_items_with_long_keys_end_at_a_number_of_bytes_and_lose_nothing
         found = [one for page in shown for one in re.findall(r'href="\./item\?id=(\d+)"', page)]
         assert found == (named if "key" in query else every), query
         assert len(shown) > 1, query
+
+
+def test_rows_of_long_keys_that_are_ticked_make_small_pages_and_forms(url: str, serve: Callable[..., Web]):
+    made = shelf(url)
+    keys = [f"{n:04}-{'漢' * 339}" for n in range(100)]
+    made.add([*keys, *(f"short-{n}" for n in range(3))])
+    made.run()
+    web = serve(url)
+    pages = list(pages_of(web, "items?state=failed"))
+    rows = ticked_rows("".join(pages))[: len(keys)]
+    ticked = {**web.form("/items?state=failed"), "select": rows}
+    preview = web.post("/act/retry", ticked)  # type: ignore[arg-type]
+    assert preview.status_code == 200 and len(preview.content) < MOST_BYTES
+    assert "<strong>100</strong> stages of items (100 failed)" in preview.text
+    assert ticked_rows(preview.text) == rows
+    with Holdfast(url, create=False) as app:
+        app.delete(key=exactly(keys[0]))
+    form = {**hidden_fields(preview.text), "select": rows}
+    number = web.post("/act/retry", form).headers["location"].split("/")[-1]  # type: ignore[arg-type]
+    action = web.get(f"/actions/{number}.json").json()
+    assert (action["counts"], action["changed"]) == ({"failed": 99}, 1)
+    [left] = action["left_alone"]
+    assert left["key"].startswith("0000-漢") and left["states"] == {}
+    assert "deleted, or never there" in next(pages_of(web, f"actions/{number}"))
 
 
 def test_events_the_audit_and_an_item_end_at_a_number_of_bytes_and_lose_nothing(long: str, serve: Callable[..., Web]):

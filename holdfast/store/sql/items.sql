@@ -44,8 +44,8 @@ SELECT i.id, i.pipeline, p.name, i.key, i.data, i.priority, i.created_at, i.upda
 FROM holdfast_items i JOIN holdfast_pipelines p ON p.id = i.pipeline
 WHERE i.key = :key AND (CAST(:pipeline AS TEXT) IS NULL OR p.name = :pipeline) ORDER BY p.name;
 
--- name: name_of_item
-SELECT p.name, i.key FROM holdfast_items i JOIN holdfast_pipelines p ON p.id = i.pipeline WHERE i.id = :item;
+-- name: names_of_items
+SELECT i.id, p.name, i.key FROM holdfast_items i JOIN holdfast_pipelines p ON p.id = i.pipeline WHERE i.id {in items};
 
 -- name: existing_items
 SELECT id FROM holdfast_items WHERE id {in items};

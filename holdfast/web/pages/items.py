@@ -13,6 +13,7 @@ from holdfast.web.filters import NARROWED, WHICH_ITEMS, Filter, Query
 from holdfast.web.json_and_csv import columns_of
 from holdfast.web.long_lists import Line, fit
 from holdfast.web.page import Page
+from holdfast.web.ticked_rows import row_of
 
 PAGE_SIZE = 100
 
@@ -27,6 +28,7 @@ def ask(app: Holdfast, query: Query) -> Items:
 def view(answer: Items, query: Query) -> Mapping[str, Any]:
     return {
         "lines": partial(fit, [Line("item", one, one.cursor) for one in answer], query),
+        "row_of": row_of,
         "next_page": query.link(after=answer.cursor) if answer.cursor else None,
         # So far no row was found, or less than a page, and there is more to look at.
         "looked_at": answer.looked_at if answer.cursor and len(answer) < PAGE_SIZE else None,

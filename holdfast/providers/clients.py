@@ -24,6 +24,15 @@ _TAKES = (
 )
 
 
+#: Where copies that share connections, and prepared functions, keep what they were made of.
+_ORIGINAL = "holdfast_original"
+
+
+def is_prepared_function(function: Callable[..., Any]) -> bool:
+    """Whether `prepare` has made this function: it does not retry, but its headers may not be available."""
+    return hasattr(function, _ORIGINAL)
+
+
 def prepare(client: C) -> C:
     """A copy of a client, or of a litellm function, without retries of its own and with its response headers heard.
 
@@ -166,7 +175,9 @@ def _of_cohere(client: Any) -> Any:
 
 
 def _of_litellm(function: Callable[..., Any]) -> Callable[..., Any]:
-    """litellm is functions: their retries are off, and the headers are those that it keeps with an answer."""
+    """litellm is functions: their retries are off, and the headers are those that it keeps with an answer. It keeps none of
+    Gemini, nor of streams of Mistral, and a client of its own class would have to be given to each provider to hear them.
+    """
     off = {"max_retries": 0, "num_retries": 0}
 
     if inspect.iscoroutinefunction(function):
@@ -175,12 +186,14 @@ def _of_litellm(function: Callable[..., Any]) -> Callable[..., Any]:
         async def call_async(*args: Any, **kwargs: Any) -> Any:
             return _heard_of_litellm(await function(*args, **{**kwargs, **off}))
 
+        setattr(call_async, _ORIGINAL, function)
         return call_async
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         return _heard_of_litellm(function(*args, **{**kwargs, **off}))
 
+    setattr(call, _ORIGINAL, function)
     return call
 
 

@@ -25,6 +25,7 @@ from holdfast.model.money import Amount, micros
 from holdfast.model.resource import COOL_MOST_SECONDS
 from holdfast.model.stage import StageSpec
 from holdfast.model.typed import declared_type
+from holdfast.providers.clients import is_prepared_function
 from holdfast.providers.headers import Heard, listening
 from holdfast.providers.model_request import ModelRequest
 from holdfast.providers.prices import Prices
@@ -188,6 +189,13 @@ class ProviderCall:
             if (after := used_up_for(heard.headers)) is not None:
                 asked = microseconds(min(after, COOL_MOST_SECONDS))
                 self._pause = AskedPause(asked, self._resource)
+        elif is_prepared_function(self._function):
+            _warn_once(
+                "stage %r calls %s, and litellm does not pass on the response headers of this model: a pause is heard of only "
+                "when the provider refuses a call",
+                spec.name,
+                name_of(self._function),
+            )
         else:
             _warn_once(
                 "stage %r calls %s, whose response headers are not heard, and whose client may retry by itself, which may be "

@@ -299,3 +299,23 @@ def test_the_headers_of_a_prepared_client_are_heard(
     else:
         assert after is None  # they do not say until when
         assert heard.headers
+
+
+@pytest.mark.parametrize(
+    ("way", "mode", "is_heard"),
+    [
+        (way, mode, way != "litellm gemini" and (way != "litellm mistral" or "stream" not in mode))
+        for way, mode in CALLS
+        if way.startswith("litellm")
+    ],
+)
+def test_litellm_passes_on_the_headers_of_answers_that_the_guide_names(
+    provider: ModelProvider, way: str, mode: str, is_heard: bool
+) -> None:
+    """A version of litellm that passes on more of them is to be named there."""
+    with Clients(provider.url, ready=prepare) as clients, listening() as heard:
+        if "stream" in mode:
+            clients[way].read(question(), mode, by=assemble, by_async=assemble_async)
+        else:
+            clients[way].ask(question(), mode)
+    assert bool(heard.headers) == is_heard

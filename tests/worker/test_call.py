@@ -17,6 +17,7 @@ import pydantic
 import pytest
 
 from holdfast import BatchContext, Context, Item, Pipeline, Rejected
+from holdfast.providers import prepare
 from holdfast.providers.headers import report
 from holdfast.worker import provider_call
 from tests.support.bench import QUICK, Bench, Ran
@@ -506,6 +507,24 @@ def test_a_pause_that_has_passed_when_the_attempt_ends_makes_nobody_wait(run: Be
 
     ran = run(one_stage(work, {"api": {}}), ["page"])
     assert limit(ran).cool_until is None
+
+
+def test_a_prepared_function_of_litellm_whose_headers_are_not_heard_is_warned_about_once(run: Bench, caplog: Any):
+    """It does not retry by itself, and preparing it again would not help."""
+
+    def completion(**asked: Any) -> Any:
+        return answer(asked["prompt"])
+
+    completion.__module__ = "litellm.main"
+    function = prepare(completion)
+
+    def work(item: Item, ctx: Context) -> Any:
+        return ctx.call("ask", function, model="small", prompt=item.key)
+
+    provider_call._warned.clear()
+    run(one_stage(work), ["a", "b", "c"])
+    assert caplog.text.count("litellm does not pass on the response headers of this model") == 1
+    assert "may retry by itself" not in caplog.text
 
 
 def test_a_bare_function_is_warned_about_once(run: Bench, client: Client, caplog: Any):

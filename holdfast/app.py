@@ -729,11 +729,14 @@ class Holdfast:
         key: str | None = None,
         stale_only: bool = True,
         fast: bool = False,
+        budget: Amount | None = None,
         on_walk: plan_and_reprocess.OnWalk | None = None,
     ) -> Plan:
         """What a `reprocess` with the same words would do, cost and take, from recorded history. Where every item has to be
-        looked at, `on_walk` is called with the reason, and now and then with how many were."""
+        looked at, `on_walk` is called with the reason, and now and then with how many were. A
+        budget limits how many items would begin (`begins`), and no other number."""
         codec.require_storable(pipeline=pipeline, stage=stage, key=key)
+        most = None if budget is None else micros(budget, what="budget")
         with self.scan() as store:
             forecasts = plan_and_reprocess.plan(
                 store,
@@ -742,6 +745,7 @@ class Holdfast:
                 key=key,
                 stale_only=stale_only,
                 fast=fast,
+                budget=most,
                 priced=self._priced(pipeline),
                 on_walk=on_walk,
                 today=self._today,

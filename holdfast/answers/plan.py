@@ -39,6 +39,8 @@ class StagePlan(Answer, frozen=True):
     #: How many are sure to run, and how many run only if the result of a stage before them changes.
     sure: int
     perhaps: int
+    #: How many items begin at this stage, as far as the budget lasts: what an action counts.
+    begins: int
     #: Of those that are sure, with one standard deviation.
     cost: Decimal
     spread: Decimal
@@ -57,6 +59,7 @@ class StagePlan(Answer, frozen=True):
             why=dict(forecast.why),
             sure=forecast.sure,
             perhaps=forecast.perhaps,
+            begins=forecast.begins,
             cost=amount(forecast.cost),
             spread=amount(round(forecast.spread)),
             perhaps_cost=amount(forecast.perhaps_cost),

@@ -83,6 +83,8 @@ class StageForecast:
     #: How many run for sure, and how many only if an earlier stage has a new output.
     sure: int = 0
     perhaps: int = 0
+    #: How many items begin here, as far as the budget lasts: what an action counts.
+    begins: int = 0
     cost: int = 0
     perhaps_cost: int = 0
     took_us: int = 0
@@ -94,8 +96,9 @@ class StageForecast:
     #: A few of those that run for sure.
     some: list[Stale] = field(default_factory=list)
 
-    def add(self, stale: Stale) -> None:
+    def add(self, stale: Stale, *, within_budget: bool = True) -> None:
         self.why[stale.why] += 1
+        self.begins += stale.first and within_budget
         if stale.why != "upstream" and len(self.some) < SHOWN:
             self.some.append(stale)
         if stale.why == "upstream":
@@ -115,12 +118,14 @@ def plan(
     key: str | None = None,
     stale_only: bool = True,
     fast: bool = False,
+    budget: int | None = None,
     priced: Collection[str] = (),
     on_walk: OnWalk | None = None,
     today: Today = layout,
 ) -> list[StageForecast]:
     """Per stage: what is stale and why, how many items would run, and the cost and time of that. `today` reads the pipelines if
-    they differ from the registered ones; with `fast`, only fast work is included, and the rest is reported as left out."""
+    they differ from the registered ones; with `fast`, only fast work is included, and the rest is reported as left out. A
+    budget limits how many items would begin, and nothing else."""
     forecasts: dict[int, StageForecast] = {}
 
     def of(stale: Stale) -> StageForecast:
@@ -128,10 +133,13 @@ def plan(
 
     known = store.read(today)
     found = find(store, pipeline, stage=stage, key=key, stale_only=stale_only, on_walk=on_walk, today=today)
+    left = math.inf if budget is None else budget
     for _, group in _by_item(found):
         kept, slow = split(known, group, priced) if fast else (group, [])
+        # An item that does not fit ends it: those behind it stay, too.
+        left = left - price if (price := _price(kept)) <= left else -1
         for stale in kept:
-            of(stale).add(stale)
+            of(stale).add(stale, within_budget=left >= 0)
         for first, why, cost in slow:
             of(first).left_out[why] += 1
             of(first).left_out_cost += cost
@@ -172,7 +180,7 @@ class Reprocess:
             group = split(layout(tx), whole, self.priced)[0] if self.fast else whole
             if not group and item <= place.until:
                 continue
-            price = sum(one.cost for one in group if one.why != "upstream")
+            price = _price(group)
             if item > place.until or limit == 0 or (budget is not None and price > budget):
                 return chosen, None
             budget = None if budget is None else budget - price
@@ -418,6 +426,11 @@ def split(
         else:
             fast |= reached
     return [one for one in group if one.stage.id in fast], slow
+
+
+def _price(group: list[Stale]) -> int:
+    """What the stages of an item cost that are sure to run."""
+    return sum(one.cost for one in group if one.why != "upstream")
 
 
 def _by_item(found: Iterator[Stale]) -> Iterator[tuple[int, list[Stale]]]:

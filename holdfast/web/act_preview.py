@@ -38,6 +38,13 @@ class Preview:
     samples: Sequence[Sample] = ()
     #: The expected cost, in words; empty if nothing of it has ever cost anything.
     price: str = ""
+    #: What the action will count, if that is not what is shown: where items begin, not all that runs again because of it.
+    begins: int | None = None
+
+    @property
+    def compared(self) -> int:
+        """What the action is compared with when it is done."""
+        return self.total if self.begins is None else self.begins
 
     @property
     def total(self) -> int:

@@ -68,7 +68,9 @@ def forecast(app: Holdfast, query: Query) -> Plan:
             )
 
     pipeline = require_code(app, query["pipeline"])
-    return app.plan(pipeline, **query.named("stage", "key"), stale_only=query["results"] != "all", on_walk=on_walk)
+    return app.plan(
+        pipeline, **query.named("stage", "key", "budget"), stale_only=query["results"] != "all", on_walk=on_walk
+    )
 
 
 def price(plan: Plan, budget: str | None) -> str:
@@ -85,7 +87,13 @@ def foresee(app: Holdfast, query: Query) -> Preview:
     samples = [
         Sample(one.key, query["pipeline"], one.stage, why=one.why, cost=one.cost) for one in plan.samples[:SAMPLES]
     ]
-    return Preview({one.stage: one.sure for one in plan if one.sure}, False, samples, price(plan, query["budget"]))
+    return Preview(
+        {one.stage: one.sure for one in plan if one.sure},
+        False,
+        samples,
+        price(plan, query["budget"]),
+        begins=sum(one.begins for one in plan),
+    )
 
 
 def reprocess(
@@ -99,8 +107,8 @@ def reprocess(
     previewed: int | None = None,
     **which: Any,
 ) -> ActionCounts:
-    """Send back what is stale, or all that is chosen. What is previewed is what would run, and an action counts where items
-    begin: the two are not compared."""
+    """Send back what is stale, or all that is chosen. What was previewed is how many items would begin, which is what an action
+    counts."""
     return app.reprocess(
         require_code(app, which["pipeline"]),
         stage=which["stage"],
@@ -111,4 +119,5 @@ def reprocess(
         reason=reason,
         dry_run=dry_run,
         request=request,
+        previewed=previewed,
     )

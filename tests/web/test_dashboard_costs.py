@@ -126,6 +126,40 @@ def test_a_budget_limits_what_is_sent_back(newer: Web, paid: str):
     assert newer.get("/plan?pipeline=paid&budget=much").status_code == 400
 
 
+def compared(web: Web, form: dict[str, str]) -> tuple[int | None, int | None, str]:
+    """What was previewed and what had changed, of the action that a form begins, in numbers and in words."""
+    number = web.post("/act/reprocess", form).headers["location"].split("/")[-1]
+    action = web.get(f"/actions/{number}.json").json()
+    words = web.get(f"/actions/{number}").text.partition("<dt>Preview</dt><dd>")[2].partition("</dd>")[0]
+    return action["preview"]["previewed"], action["changed"], words
+
+
+def test_a_reprocess_says_how_much_of_its_preview_had_changed_before_it_began(newer: Web, paid: str):
+    form = newer.form("/act/reprocess?pipeline=paid")
+    with Holdfast(paid, create=False) as app:
+        app.delete(key="emma")
+    assert compared(newer, form) == (2, 1, "previewed 2, 1 had changed meanwhile")
+
+
+def test_a_reprocess_is_compared_with_where_items_begin_and_not_with_all_that_runs_again(
+    paid: str, serve: Callable[..., Web]
+):
+    with Holdfast(paid, [paid_books(paid, version="2").spec], create=False) as app:
+        web = serve(app)
+        form = web.form("/act/reprocess?pipeline=paid&results=all")
+        question = web.get("/act/reprocess?pipeline=paid&results=all").text
+        assert "<strong>4</strong> stages of items" in question
+        assert "The action itself sends back <strong>2</strong> of them" in question
+        assert compared(web, form) == (2, 0, "previewed 2")
+
+
+def test_a_reprocess_within_a_budget_is_compared_with_what_fits_it(newer: Web, paid: str):
+    form = newer.form("/act/reprocess?pipeline=paid&budget=0.50")
+    question = newer.get("/act/reprocess?pipeline=paid&budget=0.50").text
+    assert "The action itself sends back <strong>1</strong> of them" in question
+    assert compared(newer, form) == (1, 0, "previewed 1")
+
+
 def test_who_may_not_reprocess_reads_the_plan_only(paid: str, serve: Callable[..., Web]):
     with Holdfast(paid, [paid_books(paid, version="2").spec], create=False) as app:
         for web in (serve(app, read_only=True), serve(app, access=lambda request: Access("eve", verbs={"retry"}))):

@@ -21,6 +21,9 @@ from holdfast.store.sqlite_permissions import check_files, check_kind, check_own
 #: Files that this process has opened: one that is missing now was removed.
 opened: set[Path] = set()
 
+#: The first with strict tables and with ->> that reads JSON as our statements do.
+OLDEST_SQLITE = (3, 38, 0)
+
 #: How long one call waits for a program that holds SQLite's lock without queueing for ours.
 BUSY_SECONDS = 2.0
 
@@ -137,6 +140,11 @@ def make_database(path: Path) -> None:
 
 def connect(path: Path, how: str) -> sqlite3.Connection:
     """Open the file; `how` is the query of SQLite's URI, such as `mode=rw`."""
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        raise StoreBroken(
+            f"holdfast needs SQLite 3.38 or newer, and this Python has {sqlite3.sqlite_version}: "
+            "use a newer Python, or PostgreSQL"
+        )
     check_files(path)
     try:
         conn = sqlite3.connect(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +17,7 @@ from holdfast.model import codec
 from holdfast.store import Store, open_store
 from holdfast.store.postgres_address import read_url
 from holdfast.worker import Settings
+from tests.support.steps import ask
 from tests.support.together import at_once
 from tests.support.waiting import wait_for
 
@@ -182,6 +184,45 @@ def test_nothing_that_was_there_is_changed_and_a_second_upgrade_does_nothing(old
     assert old.upgrade() == []
     assert content(old) == before
     assert old.schema_version() == schema.newest()
+
+
+@pytest.mark.req("P9")
+@pytest.mark.parametrize("junk", ["'seven'", "'seven' || ''"])
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        ("items", "priority"),
+        ("leases", "since"),
+        ("outcomes", "attempts"),
+        ("waiting", "alone"),
+        ("stages", "position"),
+    ],
+)
+def test_a_column_for_numbers_refuses_a_text_also_in_a_store_that_is_older(app, table, column, junk):
+    with pytest.raises(
+        (sqlite3.IntegrityError, psycopg.Error), match=r"cannot store TEXT|is of type|invalid input syntax"
+    ):
+        app.store.write(lambda tx: ask(tx, f"UPDATE holdfast_{table} SET {column} = {junk}"))
+
+
+@pytest.mark.req("P9")
+def test_every_table_of_a_file_is_strict(app, database):
+    if database == "postgres":
+        pytest.skip("PostgreSQL has no other tables")
+    tables = app.store.write(lambda tx: ask(tx, "SELECT name, strict FROM pragma_table_list WHERE type = 'table'"))
+    ours = {name: strict for name, strict in tables if name.startswith("holdfast_")}
+    assert len(ours) > 30
+    assert set(ours.values()) == {1}, ours
+
+
+def test_a_table_of_the_users_own_in_the_same_file_is_left_as_it_is(old, url, database):
+    if database == "postgres":
+        pytest.skip("the tables of a store have a schema of their own there")
+    old.write(lambda tx: ask(tx, "CREATE TABLE holdfast_of_mine (title VARCHAR(20), pages BIGINT)"))
+    old.upgrade()
+    old.write(lambda tx: ask(tx, "INSERT INTO holdfast_of_mine VALUES ('dune', 'many')"))
+    [(_, pages)] = old.write(lambda tx: ask(tx, "SELECT title, pages FROM holdfast_of_mine"))
+    assert pages == "many"
 
 
 def test_two_who_upgrade_at_once_do_it_once(old, url):

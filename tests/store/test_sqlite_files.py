@@ -45,6 +45,13 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(path, clock):
     assert [file.name for file in path.parent.iterdir()] == ["store.db"]
 
 
+def test_a_library_that_is_too_old_is_named(path, monkeypatch):
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 37, 2))
+    with pytest.raises(StoreBroken, match=r"needs SQLite 3\.38 or newer, and this Python has 3\."):
+        open_store(f"sqlite:///{path}").upgrade()
+    assert list(path.parent.iterdir()) == []
+
+
 def test_a_file_that_does_not_exist_is_made_only_where_that_is_wanted(path):
     with pytest.raises(StoreBroken, match="does not exist"):
         open_store(f"sqlite:///{path}", create=False)

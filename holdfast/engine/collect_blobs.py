@@ -15,7 +15,7 @@ from itertools import islice
 from holdfast.blobs import Blobs
 from holdfast.blobs.blobs import GRACE_SECONDS
 from holdfast.blobs.reference import mentioned_in, references_in
-from holdfast.engine.memos import all_memos
+from holdfast.engine.memos import LOWEST, all_memos
 from holdfast.model.log_lines import logger
 from holdfast.store import Store, Transaction
 
@@ -85,10 +85,12 @@ def _references(tx: Transaction, most: int) -> dict[str, str]:
 def _texts(tx: Transaction) -> Iterator[tuple[str, int, str]]:
     """Every value that mentions a hash, with its table and number."""
     tx.read_all()
-    [(items, calls, events)] = tx.run("last_numbers")
-    for table, last in {"items": items, "outcomes": items, "calls": calls, "events": events}.items():
-        for after in range(0, last or 0, STRETCH):
-            for number, text in tx.run(f"hashes_in_{table}", after=after, until=after + STRETCH):
+    for table in ("items", "outcomes", "calls", "events"):
+        after = LOWEST
+        # Not by ranges of numbers: one row may have a number far above the rest.
+        while (until := tx.run(f"numbers_of_{table}", after=after, most=STRETCH)[0][0]) is not None:
+            for number, text in tx.run(f"hashes_in_{table}", after=after, until=until):
                 yield table, number, text
+            after = until
     for memos in all_memos(tx, "hashes_in_memos", STRETCH):
         yield from (("memos", item, value) for item, value in memos)

@@ -35,7 +35,7 @@ def renames(there: Mapping[str, StageRow], spec: PipelineSpec) -> list[Rename]:
     gone = {name: row for name, row in there.items() if name not in names}
     found = []
     for stage in spec.stages:
-        row = gone.get(stage.renamed_from or "")
+        row = gone.get(stage.renamed_from) if stage.renamed_from else None
         if row is None and stage.name not in there:
             row = next((one for one in gone.values() if one.active and stage.name in one.formerly), None)
         if row is not None:

@@ -46,6 +46,16 @@ SELECT (SELECT MAX(id) FROM holdfast_items), (SELECT MAX(id) FROM holdfast_calls
 -- name: texts_of_items
 SELECT id, data FROM holdfast_items WHERE id > :after ORDER BY id LIMIT :most;
 
+-- name: numbers_of_items
+-- The item up to which the next so many go; in the same way for calls and events.
+SELECT MAX(x.id) FROM (SELECT id FROM holdfast_items WHERE id > :after ORDER BY id LIMIT :most) AS x;
+
+-- name: numbers_of_calls
+SELECT MAX(x.id) FROM (SELECT id FROM holdfast_calls WHERE id > :after ORDER BY id LIMIT :most) AS x;
+
+-- name: numbers_of_events
+SELECT MAX(x.id) FROM (SELECT id FROM holdfast_events WHERE id > :after ORDER BY id LIMIT :most) AS x;
+
 -- name: numbers_of_outcomes
 -- The item up to which the next so many outcomes go: an item has one for each of its stages.
 SELECT MAX(x.item) FROM (SELECT item FROM holdfast_outcomes WHERE item > :after ORDER BY item LIMIT :most) AS x;

@@ -105,7 +105,7 @@ def test_items_added_under_a_lost_reply_are_added_once(cluster: Cluster, proxy: 
             app.upgrade()
         proxy.lose_commit(k)
         with Holdfast(proxy.url(f"added {k}"), [books.spec]) as app:
-            assert app.add("books", [f"page-{number}" for number in range(15)]) == (15, 0, 0)
+            assert app.add("books", [f"page-{number}" for number in range(15)], atomic=False) == (15, 0, 0)
         assert not proxy.armed
         with Holdfast(url) as app:
             assert len(app.items()) == 15

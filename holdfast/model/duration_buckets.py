@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping
 from functools import lru_cache
 
+#: Longer than anything can have taken. We did not write a row with a higher number.
+LAST = 255
+
 
 @lru_cache(maxsize=4096)
 def bucket(us: int) -> int:
@@ -15,7 +18,7 @@ def bucket(us: int) -> int:
 
 def bucket_middle_us(number: int) -> float:
     """A duration in the middle of a bucket."""
-    return float(2 ** ((number + 0.5) / 4))
+    return float(2 ** ((min(number, LAST) + 0.5) / 4))
 
 
 def percentile_us(buckets: Mapping[int, int], share: float) -> float:

@@ -196,6 +196,12 @@ def test_a_duration_is_known_to_within_a_tenth_by_its_bucket(took_us):
         assert bucket_middle_us(bucket(took_us)) == pytest.approx(took_us, rel=0.1)
 
 
+@pytest.mark.req("P9")
+def test_a_bucket_that_somebody_else_wrote_has_a_duration_too():
+    assert bucket_middle_us(2**62) >= bucket_middle_us(bucket(10**17))
+    assert bucket_middle_us(-(2**62)) == 0
+
+
 def test_longer_durations_have_no_smaller_bucket():
     buckets = [bucket(took_us) for took_us in range(5000)]
     assert buckets == sorted(buckets)

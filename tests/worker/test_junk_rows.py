@@ -24,7 +24,7 @@ from tests.support.steps import ask, tables
 pytestmark = [pytest.mark.req("P9", "V5", "V7"), pytest.mark.fault(81)]
 
 TEXTS = ["", "{", "null", "[1]", '"x"', "no json", '{"a":', "\u2028" * 20]
-NUMBERS = [-1, 0, 7, 2**31 - 1, 2**62]
+NUMBERS = [-1, 0, 7, 2**15 - 1, 2**31 - 1, 2**62]
 #: Also what a column cannot hold: the table refuses it, or keeps it, and then it has to be read.
 JUNK: dict[str, list[Any]] = {
     "text": [*TEXTS, *TEXTS, 7, b"\xff"],

@@ -156,7 +156,7 @@ def test_content_that_is_kept_again_while_a_collection_reads_stays(scene: Scene)
     scene.app.delete(key="x")
     make_old(scene.place)
     done = threading.Event()
-    with held_at("store.last_numbers", done.is_set) as reading:
+    with held_at("store.numbers_of_items", done.is_set) as reading:
         counts: list[dict[str, int]] = []
         collector = threading.Thread(target=lambda: counts.append(scene.app.prune()))
         collector.start()

@@ -14,7 +14,7 @@ from holdfast.adopt.loop.heartbeats import Heartbeats
 from holdfast.adopt.table.held_row import Held
 from holdfast.errors import UsageError
 from tests.adopt.tables import Jobs
-from tests.support.processes import wait_for
+from tests.support.processes import STUCK_SECONDS, wait_for
 
 NOON = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
 
@@ -85,6 +85,33 @@ def test_a_beater_beats_from_its_own_thread_and_tells_of_lost_rows(engine: Engin
     finally:
         beater.stop()
     assert not any(thread.name == "holdfast-beat" for thread in threading.enumerate())
+
+
+@pytest.mark.req("F2", "F6")
+@pytest.mark.fault(8)
+@pytest.mark.parametrize("database", ["postgres"])  # SQLite has one lock, which every write takes until its commit
+def test_a_beater_that_is_frozen_before_its_commit_does_not_keep_its_rows_from_others(engine: Engine, url: str):
+    jobs = Jobs(engine)
+    jobs.add(1)
+    [row] = claim(engine, jobs.mapping, now=NOON)
+    frozen, thawed = threading.Event(), threading.Event()
+
+    @sa.event.listens_for(engine, "commit")
+    def freeze(connection: object) -> None:
+        if threading.current_thread().name == "holdfast-beat":
+            frozen.set()
+            thawed.wait(STUCK_SECONDS)
+
+    beater, others = Heartbeats(engine, 0.02, print), sa.create_engine(url)
+    try:
+        beater.add(row)
+        assert frozen.wait(STUCK_SECONDS)
+        later = datetime.now(UTC) + timedelta(hours=1)
+        assert requeue_stale(others, jobs.mapping, "30m", now=later).queued == (1,)
+    finally:
+        thawed.set()
+        beater.stop()
+        others.dispose()
 
 
 def test_a_beater_that_cannot_reach_the_database_goes_on_trying(engine: Engine, caplog: pytest.LogCaptureFixture):

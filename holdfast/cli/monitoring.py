@@ -122,7 +122,11 @@ def _metrics_page(metrics: Metrics, store: Callable[[], str]) -> Pages:
     from holdfast.telemetry.http_server import Page
     from holdfast.telemetry.metrics_prometheus import CONTENT_TYPE, text_of
 
-    return {"/metrics": lambda: Page(text_of(metrics.read(), [build_info(store())]), 200, CONTENT_TYPE)}
+    def page() -> Page:
+        kind = store()  # which a parent does not know before one of its processes has reported
+        return Page(text_of(metrics.read(), [build_info(kind)] if kind else []), 200, CONTENT_TYPE)
+
+    return {"/metrics": page}
 
 
 def taken_from(given: dict[str, Any]) -> Monitoring:

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
+def has_extra() -> bool:
+    return find_spec("prometheus_client") is not None
+
+
 def require_extra() -> None:
-    if find_spec("prometheus_client") is None:
+    if not has_extra():
         raise UsageError("this needs prometheus-client, which comes with the extra metrics: install holdfast[metrics]")
 
 

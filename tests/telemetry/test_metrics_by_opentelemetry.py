@@ -17,6 +17,7 @@ from holdfast.telemetry.metrics_otel import observe_gauges
 from holdfast.telemetry.metrics_table import OF_STORE
 from tests.docs.test_guides import blocks
 from tests.support.mother import ROOT
+from tests.support.scrapes import fetch
 
 pytestmark = pytest.mark.req("P18")
 
@@ -132,3 +133,37 @@ books.run()
     ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert '"name": "holdfast_attempts"' in ran.stdout or '"name": "holdfast_attempts_total"' in ran.stdout
+
+
+METRICS_COMMAND = """
+import sys
+from opentelemetry.metrics import set_meter_provider
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExportingMetricReader
+
+set_meter_provider(MeterProvider([PeriodicExportingMetricReader(ConsoleMetricExporter())]))  # once a minute, and at the end
+if "alone" in sys.argv:
+    sys.modules["prometheus_client"] = None
+    sys.argv.remove("alone")
+
+from holdfast.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("alone", [[], ["alone"]])
+def test_the_command_for_the_store_exports_at_its_end_and_needs_nothing_but_the_api(url: str, alone: list[str]) -> None:
+    Holdfast(url).close()
+    program = [sys.executable, "-c", METRICS_COMMAND, "metrics", "--port", "0", "--store", url, *alone]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    running = subprocess.Popen(
+        program, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert running.stdout is not None
+    address = running.stdout.readline().strip()
+    status, text = fetch(int(address.rsplit(":", 1)[1].removesuffix("/metrics")))
+    assert (status, "install holdfast[metrics]" in text) == ((501, True) if alone else (200, False))
+    running.terminate()
+    said, complaints = running.communicate(timeout=60)
+    assert (running.returncode, "Traceback" in complaints) == (0, False), complaints
+    assert '"name": "holdfast_schema_version"' in said

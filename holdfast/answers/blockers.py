@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from datetime import datetime
 
 from holdfast.answers.blocker import Blocker
 from holdfast.answers.limit import ResourceLimit
 from holdfast.answers.overview import Overview
-from holdfast.answers.status import PipelineStatus, Status
+from holdfast.answers.status import PipelineStatus, StageStatus, Status
 from holdfast.model.states import State
 
 
@@ -19,10 +20,11 @@ def blockers(overview: Overview) -> Iterable[Blocker]:
     for pipeline in status.pipelines:
         yield from _of_pipeline(pipeline, status)
     for worker in status.workers:
+        if not worker.alive:
+            yield Blocker(f"worker {worker.name}", "is silent: a living one takes over its work", since=worker.heartbeat_at)
+            continue
         for guard in worker.guards:
             yield Blocker(f"{guard.pipeline} on {worker.name}", guard.text, guard.since, guard.until)
-        if not worker.alive:
-            yield Blocker(f"worker {worker.name}", "is silent; others take over its work", since=worker.heartbeat_at)
     told = {
         (stage.held.resource, stage.held.reason)
         for pipeline in status.pipelines
@@ -52,11 +54,19 @@ def _of_pipeline(pipeline: PipelineStatus, status: Status) -> Iterable[Blocker]:
     offered = {name for worker in status.workers if worker.alive for name in worker.stages}
     for stage in pipeline.stages:
         where = f"{pipeline.name}/{stage.name}"
-        if stage.held:
-            yield Blocker(where, stage.held.text, stage.held.since, stage.held.until)
+        # A pause of the whole pipeline is one line.
+        if stage.held and not pipeline.paused:
+            do = f"holdfast resume {where}" if stage.paused else None
+            yield Blocker(where, stage.held.text, stage.held.since, stage.held.until, do)
         for hold in stage.on_hold:
             yield Blocker(where, hold.reason, hold.since, do=hold.do)
         if stage.backfilling:
             yield Blocker(where, "is new and is being back-filled")
-        if stage.states.get(State.PENDING) and where not in offered:
-            yield Blocker(where, "no living worker offers this stage", stage.pending_since)
+        if (stage.states.get(State.PENDING) or stage.due) and where not in offered:
+            yield Blocker(where, "no living worker offers this stage", _alone_since(stage, where, status))
+
+
+def _alone_since(stage: StageStatus, where: str, status: Status) -> datetime | None:
+    """Since when nobody is there for the work of a stage: since it waits, or since the last worker was heard of."""
+    heard = [worker.heartbeat_at for worker in status.workers if where in worker.stages]
+    return max([*heard, *([stage.pending_since] if stage.pending_since else [])], default=None)

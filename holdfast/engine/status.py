@@ -84,7 +84,7 @@ def status(tx: Transaction) -> list[Facts]:
         facts["backfilling"] = row.backfill_next is not None
         facts["on_hold"] = _on_hold(tx, row) if counts.get(State.ON_HOLD) or row.hold_next else []
         waiting = bool(counts.get(State.PENDING))
-        facts["held"] = _held(tx, row, blocked_since) if waiting else None
+        facts["held"] = _held(tx, row, blocked_since) if waiting or counts.get(State.RETRY_LATER) else None
         facts |= _pause_of(row)
         facts["pending_since"] = tx.run("waiting_since", stage=row.id, most=HEAD)[0][0] if waiting else None
         pipeline["stages"].append(facts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from holdfast.engine import claim_within_limits
 from holdfast.engine.fan_in import open_children
 from holdfast.engine.item_stages import read_leases
@@ -16,6 +18,15 @@ from holdfast.model.layout import StageRow
 from holdfast.model.shell_quoting import word
 from holdfast.model.states import State
 from holdfast.store import Transaction
+
+
+#: Of what keeps a whole stage, that which stands for a while. By the time that a retry is due there may be another worker.
+_LASTING = ("paused", "cool_down", "breaker", "budget")
+
+
+def _outlasts(blocked: Facts, due: int) -> bool:
+    """Whether what blocks a stage will still do so when a retry is due."""
+    return blocked["reason"] in _LASTING and (blocked.get("until") or math.inf) > due
 
 
 class Why:
@@ -107,30 +118,39 @@ class Why:
         }
 
     def _pending(self, stage: StageRow, row: Facts) -> Facts:
-        there = [w for w in workers(self._tx) if w["alive"] and stage.label in w["stages"]]
-        if (still := self._is_paused(stage, there)) is not None:
-            return still
-        offering = [w["name"] for w in there]
-        if not offering:
-            return {
-                "reason": "no_worker",
-                "text": f"no living worker offers stage {stage.name!r}",
-                "do": "start one: holdfast worker FILE",
-            }
-        if self._known.resources_of(stage.id) and (blocked := claim_within_limits.look(self._tx, stage.id)) is not None:
-            return {
-                "reason": blocked.reason,
-                "text": blocked.text,
-                "until": blocked.until,
-                "resource": blocked.resource,
-            }
+        there = self._offering(stage)
+        if (blocked := self._blocked(stage, there)) is not None:
+            return blocked
         [(ahead,)] = self._tx.run(
             "ahead_of", stage=stage.id, priority=self._item["priority"], item=self._item["id"], most=1000
         )
         many = "1,000 or more" if ahead == 1000 else str(ahead)
         return {
             "reason": "queue",
-            "text": f"it waits its turn, {many} before it; {len(offering)} workers offer this stage",
+            "text": f"it waits its turn, {many} before it; {len(there)} workers offer this stage",
+        }
+
+    def _offering(self, stage: StageRow) -> list[Facts]:
+        return [w for w in workers(self._tx) if w["alive"] and stage.label in w["stages"]]
+
+    def _blocked(self, stage: StageRow, there: list[Facts]) -> Facts | None:
+        """What keeps every item of a stage from beginning: a pause, a guard, no worker, a resource."""
+        if (still := self._is_paused(stage, there)) is not None:
+            return still
+        if not there:
+            return {
+                "reason": "no_worker",
+                "text": f"no living worker offers stage {stage.name!r}",
+                "do": "start one: holdfast worker FILE",
+            }
+        blocked = claim_within_limits.look(self._tx, stage.id) if self._known.resources_of(stage.id) else None
+        if blocked is None:
+            return None
+        return {
+            "reason": blocked.reason,
+            "text": blocked.text,
+            "until": blocked.until,
+            "resource": blocked.resource,
         }
 
     def _is_paused(self, stage: StageRow, there: list[Facts]) -> Facts | None:
@@ -153,10 +173,16 @@ class Why:
 
     def _retry_later(self, stage: StageRow, row: Facts) -> Facts:
         error = f"; the last error was: {row['error']}" if row["error"] else ""
+        due = row["next_attempt_at"]
+        blocked = self._blocked(stage, self._offering(stage))
+        if blocked is not None and (due <= self._tx.now or _outlasts(blocked, due)):
+            spent = f"{row['attempts']} of {stage.max_attempts} attempts are spent{error}"
+            return {**blocked, "text": f"{blocked['text']}; {spent}", "until": blocked.get("until")}
+        waits = "the next one waits" if due > self._tx.now else "the next one is due"
         return {
             "reason": "backoff",
-            "until": row["next_attempt_at"],
-            "text": f"{row['attempts']} of {stage.max_attempts} attempts are spent; the next one waits{error}",
+            "until": due,
+            "text": f"{row['attempts']} of {stage.max_attempts} attempts are spent; {waits}{error}",
             "do": f"to run it now: holdfast retry --state retry_later {self._this}",
         }
 
@@ -171,7 +197,7 @@ class Why:
         return {"reason": "on_hold", **facts, "do": f"to let it run: holdfast retry --state on_hold {self._this}"}
 
     def _waits_for_version(self, stage: StageRow, row: Facts) -> Facts:
-        there = [w for w in workers(self._tx) if w["alive"] and stage.label in w["stages"]]
+        there = self._offering(stage)
         able = [w for w in there if stage.stands(w["versions"].get(stage.label))]
         if able and (still := self._is_paused(stage, able)) is not None:
             return {"since": row["updated_at"], **still}

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Holdfast, Item, Pipeline, RateLimited
+from holdfast import Backoff, Context, Holdfast, Item, Pipeline, RateLimited
 from holdfast.answers import Blocker, json_of
 from holdfast.answers.blockers import blockers
 from holdfast.answers.overview import Overview
 from holdfast.engine.blocked_since import BlockedSince
 from holdfast.engine.on_hold import hold
+from holdfast.store import Transaction
 
 pytestmark = [pytest.mark.req("P17"), pytest.mark.req("V14")]
 
@@ -85,12 +86,12 @@ def test_a_cool_down_has_since_and_until(url: str, now: datetime):
     with Holdfast(url, [made.spec]) as app:
         worker = app.worker()
         worker.run(on_tick=lambda: worker.stop() if app.limits()[0].cool_until else None, tick_seconds=0.05)
-        [one] = found(app)["api"]
+        [one] = found(app)["shop/sell"]
         assert is_about(one.since, now) and one.until is not None and one.until > now
-        app.add("shop", ["b"])
-        [waits] = found(app)["shop/sell"]
-        assert (waits.since, waits.until) == (one.since, one.until)
         assert "api" not in found(app)
+        app.cancel(key="a")
+        [alone] = found(app)["api"]
+        assert (alone.since, alone.until) == (one.since, one.until)
 
 
 def test_an_open_breaker_has_since_and_until(url: str, now: datetime):
@@ -120,6 +121,35 @@ def test_holds_have_since(url: str, now: datetime):
         assert told.what == "which edition?" and is_about(told.since, now) and told.do
 
 
+def an_hour_later(tx: Transaction) -> None:
+    table = tx.store.driver.dialect.table("delayed")
+    tx.store.driver.run_text(f"UPDATE {table} SET due_at = due_at - 3600000000")
+
+
+def test_retries_that_are_due_and_no_worker_stand_in_the_way_since_the_last_was_heard_of(url: str):
+    made = Pipeline("shop", store=url)
+
+    @made.stage(max_attempts=9, backoff=Backoff(first_seconds=3600, most_seconds=3600))
+    def sell(item: Item, ctx: Context) -> None:
+        raise ConnectionError("no answer")
+
+    made.add(["a"])
+    with Holdfast(url, [made.spec]) as app:
+        worker = app.worker()
+        worker.run(on_tick=lambda: worker.stop() if app.items(state="retry_later") else None, tick_seconds=0.05)
+        assert app.why("a").reason == "backoff"
+        app.store.write(an_hour_later)
+        assert app.status().pipelines[0].stages[0].due == 1
+        assert [one.what for one in blockers(Overview(app.status(), app.limits()))] == [
+            "no living worker offers this stage"
+        ]
+        why = app.why("a")
+        assert (why.reason, why.until, why.do) == ("no_worker", None, "start one: holdfast worker FILE")
+        assert "attempts are spent; the last error was: ConnectionError: no answer" in why.text
+        app.pause("shop", reason="a look")
+        assert app.why("a").reason == "paused"
+
+
 def test_an_event_before_the_look_is_not_searched_for(url: str):
     shop(url).add(["a"])
     with Holdfast(url, create=False) as app:
@@ -147,7 +177,7 @@ def test_the_overview_of_the_dashboard_has_them_in_its_json(url: str):
         app.pause("shop", reason="a look")
         query = read_query("overview", overview.page.filters, [])
         told = overview.ask(app, query).blockers
-        assert [one.where for one in told] == ["shop", "shop/sell", "shop/sell"]
+        assert [one.where for one in told] == ["shop", "shop/sell"]
         said = json_of(overview.ask(app, query))["blockers"]
         assert said == [one.json() for one in told]
         assert said[0]["since"] and said[0]["do"] == "holdfast resume shop"

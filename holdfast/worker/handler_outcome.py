@@ -51,7 +51,8 @@ _DONE = State.DONE
 
 #: When to retry work that found the database unavailable.
 AWAY_US = 2_000_000
-
+#: How much longer than was asked an item waits at most, so that not all come back at once.
+MOST_JITTER_SECONDS = 30.0
 
 #: An overload that one item has met this often in a row, while others passed, is the item's own.
 MOST_OVERLOADS = 5
@@ -223,7 +224,7 @@ class HandlerOutcome:
             wait = 0.0  # its resource, or the stage, is paused
         else:
             wait = COOL_SECONDS if is_limit else AWAY_US / 1e6
-        wait *= 1 + self._rng.random() / 10
+        wait += self._rng.random() * min(wait / 10, MOST_JITTER_SECONDS)
         return self._finished(
             call,
             lease,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 EXIT_CODES = {
     0: "success; for `worker`, and `loop` without `--drain`: it was asked to stop, and did",
-    1: "an unexpected error, too many hanging handlers, or a difference that `crashtest` found",
+    1: "an unexpected error, too many hanging handlers, a difference that `crashtest` found, or something that `doctor --exit-code` found to look at",
     2: "wrong usage: an unknown option, an unknown item, an empty key",
     3: "something failed: items of `run`, rows of `loop --drain`, a source of `discover`, results of `export --fail-if-failed`",
     4: "an invalid pipeline or job file: it does not import, has a cycle, or names a handler that cannot be called",
-    5: "the database: it cannot be reached or used, or `db check` or `doctor` found something wrong",
+    5: "the database: it cannot be reached or used, or `db check` or `doctor` found it damaged or in disorder",
     6: "`loop --drain`: it has ended, and [rows are left](../guide/own-tables.md#draining)",
     7: "`run --one-at-a-time`: another such run is at work; nothing was done",
     130: "interrupted by Ctrl-C; run the same command again to continue",
@@ -101,6 +101,11 @@ SETTINGS = {
     "HOLDFAST_YES": (
         "`1`: a changed pipeline may run its new work whatever it costs, and `delete` and `prune` do not ask.",
         "new work with a price is on hold; commands ask",
+    ),
+    "OTEL_PYTHON_TRACER_PROVIDER": (
+        "A name for OpenTelemetry, which loads this tracer provider by itself: then holdfast traces although the program has set none "
+        "([traces](../guide/tracing.md)).",
+        "none",
     ),
 }
 #: Between processes of holdfast: not for users.

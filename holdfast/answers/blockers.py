@@ -21,7 +21,9 @@ def blockers(overview: Overview) -> Iterable[Blocker]:
         yield from _of_pipeline(pipeline, status)
     for worker in status.workers:
         if not worker.alive:
-            yield Blocker(f"worker {worker.name}", "is silent: a living one takes over its work", since=worker.heartbeat_at)
+            yield Blocker(
+                f"worker {worker.name}", "is silent: a living one takes over its work", since=worker.heartbeat_at
+            )
             continue
         for guard in worker.guards:
             yield Blocker(f"{guard.pipeline} on {worker.name}", guard.text, guard.since, guard.until)
@@ -56,8 +58,8 @@ def _of_pipeline(pipeline: PipelineStatus, status: Status) -> Iterable[Blocker]:
         where = f"{pipeline.name}/{stage.name}"
         # A pause of the whole pipeline is one line.
         if stage.held and not pipeline.paused:
-            do = f"holdfast resume {where}" if stage.paused else None
-            yield Blocker(where, stage.held.text, stage.held.since, stage.held.until, do)
+            resume = f"holdfast resume {where}" if stage.paused else None
+            yield Blocker(where, stage.held.text, stage.held.since, stage.held.until, resume)
         for hold in stage.on_hold:
             yield Blocker(where, hold.reason, hold.since, do=hold.do)
         if stage.backfilling:

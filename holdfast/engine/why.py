@@ -19,7 +19,6 @@ from holdfast.model.shell_quoting import word
 from holdfast.model.states import State
 from holdfast.store import Transaction
 
-
 #: Of what keeps a whole stage, that which stands for a while. By the time that a retry is due there may be another worker.
 _LASTING = ("paused", "cool_down", "breaker", "budget")
 

@@ -13,7 +13,11 @@ from tools.reference.markdown import code, finished, head, table
 def variables() -> set[str]:
     """The names of the variables, as they are written in the code."""
     files = Path(holdfast.__file__).parent.rglob("*.py")
-    found = {name for file in files for name in re.findall(r'"((?:HOLDFAST|OTEL)_[A-Z_]+)"', file.read_text(encoding="utf-8"))}
+    found = {
+        name
+        for file in files
+        for name in re.findall(r'"((?:HOLDFAST|OTEL)_[A-Z_]+)"', file.read_text(encoding="utf-8"))
+    }
     return found - words.INTERNAL_SETTINGS
 
 

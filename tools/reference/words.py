@@ -4,7 +4,7 @@ from __future__ import annotations
 
 EXIT_CODES = {
     0: "success; for `worker`, and `loop` without `--drain`: it was asked to stop, and did",
-    1: "an unexpected error, too many hanging handlers, a difference that `crashtest` found, or something that `doctor --exit-code` found to look at",
+    1: "an unexpected error, too many hanging handlers, a difference for `crashtest`, findings of `doctor --exit-code`",
     2: "wrong usage: an unknown option, an unknown item, an empty key",
     3: "something failed: items of `run`, rows of `loop --drain`, a source of `discover`, results of `export --fail-if-failed`",
     4: "an invalid pipeline or job file: it does not import, has a cycle, or names a handler that cannot be called",
@@ -103,8 +103,7 @@ SETTINGS = {
         "new work with a price is on hold; commands ask",
     ),
     "OTEL_PYTHON_TRACER_PROVIDER": (
-        "A name for OpenTelemetry, which loads this tracer provider by itself: then holdfast traces although the program has set none "
-        "([traces](../guide/tracing.md)).",
+        "A tracer provider that OpenTelemetry loads by this name; with it, holdfast [traces](../guide/tracing.md).",
         "none",
     ),
 }

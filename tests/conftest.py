@@ -31,7 +31,12 @@ hypothesis.settings.load_profile("usual")
 pytest_plugins = ["tests.support.side_by_side"]
 
 SERVER = "HOLDFAST_TEST_POSTGRES"
-LONG = (*turns.SLOW, "tests/docs/", "tests/store/test_upgrade_beside_old_worker.py")
+LONG = (
+    *turns.SLOW,
+    "tests/docs/",
+    "tests/store/test_guarantees_beside_old_worker.py",
+    "tests/store/test_upgrade_beside_old_worker.py",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -21,7 +21,7 @@ from holdfast.engine import plan_and_reprocess
 from holdfast.model.money import micros
 from holdfast.store import Store, open_store
 from tests.support.killed_main import killed
-from tests.support.ledger import Ledger, Line
+from tests.support.ledger import Ledger
 from tests.support.population import (
     ENDED,
     HELD,
@@ -33,29 +33,11 @@ from tests.support.population import (
     open_app,
     seen,
 )
-from tests.support.processes import WorkerProcess
 from tests.support.schemas import Schemas, address
-from tests.support.waiting import wait_for
+from tests.support.two_versions import TODAY, ends_of, wait
 from tools import old_version
 
 pytestmark = [pytest.mark.fault(70), pytest.mark.req("D8")]
-
-ROOT = Path(__file__).resolve().parents[2]
-
-Start = Callable[..., WorkerProcess]
-
-
-@pytest.fixture(scope="session")
-def old_code() -> Path:
-    try:
-        return old_version.old_code()
-    except old_version.NoHistory as error:
-        pytest.skip(f"NO TEST OF UPGRADES BESIDE AN OLD WORKER: {error}")
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "ledger")
 
 
 @pytest.fixture
@@ -99,22 +81,6 @@ def before(run: Any, old_code: Path) -> dict[str, Any]:
     assert found["counts"]["books/proofread"] == {"done": 6, "pending": 1}, "a stage that was removed"
     assert (found["paused"], found["wrong"]) == (["pages"], [])
     return found
-
-
-@pytest.fixture
-def start(url: str, ledger: Ledger, tmp_path: Path) -> Iterator[Start]:
-    """Start a worker by the code in a folder, which first adds books."""
-    started: list[WorkerProcess] = []
-
-    def start(code: Path, books: list[dict[str, Any]]) -> WorkerProcess:
-        said = tmp_path / f"said-{len(started)}"
-        command = [*old_version.command("work", url, ledger.path, code), "--books", json.dumps(books)]
-        started.append(WorkerProcess.spawned(command, old_version.environment(code), said, url))
-        return started[-1]
-
-    yield start
-    for worker in started:
-        worker.kill()
 
 
 @pytest.fixture
@@ -278,7 +244,7 @@ def test_two_versions_work_side_by_side_and_the_new_one_takes_over(
         app.upgrade()
     at = max(line.at for line in ledger.lines())
     upgraded.touch()
-    new = start(ROOT, [])
+    new = start(TODAY, [])
     with open_app(url, ledger) as app:
         app.resume("pages")
         app.retry(pipeline="books", states=["failed", "exhausted", "cancelled", "retry_later"])
@@ -348,19 +314,6 @@ def test_what_a_new_version_is_to_do_again_is_not_done_by_an_old_worker(store, u
 
 def why_every_item(app: Holdfast, pipeline: str) -> str | None:
     return app.store.read(lambda tx: plan_and_reprocess.why_every_item(tx, pipeline, None))
-
-
-def wait(fact: Callable[[], bool], *workers: WorkerProcess) -> None:
-    """Wait for a fact that takes all of these workers."""
-    try:
-        wait_for(lambda: fact() or not all(worker.is_alive for worker in workers), every=0.05)
-        assert all(worker.is_alive for worker in workers)
-    except AssertionError as error:
-        raise AssertionError("\n---\n".join([str(error), *(worker.said for worker in workers)])) from None
-
-
-def ends_of(worker: WorkerProcess, ledger: Ledger, since: float = 0.0) -> list[Line]:
-    return [line for line in ledger.lines("end") if line.pid == worker.pid and line.at > since]
 
 
 def judge(app: Holdfast, ledger: Ledger) -> None:

@@ -10,6 +10,13 @@ it uses nothing of this repository but the ledger, and only names that both vers
 Pipeline `books`: `extract` pays a model, `index` runs beside it, `publish` follows both and waits for the children that
 `extract` submits to the pipeline `pages`. While the store is filled, `act` in an item's data says what becomes of it. A
 worker of `work` follows no acts: whatever it gets, it does. There, `until` names a file that `extract` waits for.
+
+Pipeline `covers`, which `fill` leaves empty: `draw` pays an artist, whose limits bind. An item's data may name files that are
+waited for: `during`, inside the paid call, and `until`, after it. `seconds` says how long it takes. What comes after that may
+be `late`: `ask` is another paid call and a report of costs, `fail` is that the first attempt gives up.
+
+With `--notes`, each stage writes a row into that table of the user's own, with `ctx.effect`. If an item's data says `torn`, the
+first attempt at each stage has its effect raise right after it has written.
 """
 
 from __future__ import annotations
@@ -24,6 +31,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +44,18 @@ from tests.support.ledger import Ledger
 
 #: What an answer of the model costs, as it is written and in millionths; and what an attempt reports beside it.
 PRICE, PRICE_MICROS, REPORTED_MICROS = "0.05", 50_000, 30_000
-RESOURCES = {"model": {"budget": "1000.00", "concurrency": 60, "rate": "1000/s", "burst": 50}}
+#: What an artist draws for; how many drawings the budget pays for; and how many artists there are, and how fast they are.
+DRAWING, DRAWINGS = "0.05", 120
+ARTISTS, DRAWN_PER_SECOND, DRAWN_AT_ONCE = 3, 40, 6
+RESOURCES = {
+    "model": {"budget": "1000.00", "concurrency": 60, "rate": "1000/s", "burst": 50},
+    "artist": {
+        "budget": str(DRAWINGS * Decimal(DRAWING)),
+        "concurrency": ARTISTS,
+        "rate": f"{DRAWN_PER_SECOND}/s",
+        "burst": DRAWN_AT_ONCE,
+    },
+}
 SETTINGS = Settings(concurrency=4, lease_seconds=2.0, poll_seconds=0.2)
 QUICK = Backoff(first_seconds=0.02, most_seconds=0.05)
 #: What handlers take in a worker of `work`: long enough that two workers share what there is.
@@ -49,11 +68,14 @@ HELD = ("hang", "die")
 UNTOUCHED = ("pending", "cancel")
 
 
-def pipelines(ledger: Ledger, *, acts: bool = False, proofread: bool = False, version: str = "1") -> list[Pipeline]:
-    """`books` and `pages`. With `proofread`, `books` has one more stage: it is removed while the store is filled.
-    The version is that of `index`."""
+def pipelines(
+    ledger: Ledger, *, acts: bool = False, proofread: bool = False, version: str = "1", notes: str = ""
+) -> list[Pipeline]:
+    """`books`, `pages` and `covers`. With `proofread`, `books` has one more stage: it is removed while the store is filled.
+    The version is that of `index`, and `notes` the table that effects write to, if any."""
     books = Pipeline("books", resources=RESOURCES)
     pages = Pipeline("pages")
+    covers = Pipeline("covers", resources=RESOURCES)
 
     def ask(key: str, act: str) -> dict[str, str]:
         ledger.append("paid", key, "extract")
@@ -69,6 +91,12 @@ def pipelines(ledger: Ledger, *, acts: bool = False, proofread: bool = False, ve
         time.sleep(WORK_SECONDS)
         return ""
 
+    def end(item: Item, ctx: Context, stage: str) -> None:
+        if notes:
+            torn = bool(item.data.get("torn")) and ctx.attempt == 1
+            ctx.effect(take_note, notes, item.key, f"{stage} {ctx.attempt} {os.getpid()}", torn)
+        ledger.append("end", item.key, stage, ctx.attempt)
+
     @books.stage(resource="model", estimate=PRICE, max_attempts=2, backoff=QUICK)
     def extract(item: Item, ctx: Context) -> Any:
         act = begin(item, ctx, "extract")
@@ -79,7 +107,7 @@ def pipelines(ledger: Ledger, *, acts: bool = False, proofread: bool = False, ve
         if act == "hang":
             threading.Event().wait()
         if act == "skip":
-            ledger.append("end", item.key, "extract", ctx.attempt)
+            end(item, ctx, "extract")
             return Skip("an empty book")
         answer = ctx.once("answer", ask, item.key, act, cost=PRICE, resource="model")
         # Facts were keywords of their own in the earlier version, the only one that fills a store.
@@ -92,19 +120,19 @@ def pipelines(ledger: Ledger, *, acts: bool = False, proofread: bool = False, ve
             _wait_for(lambda: Path(item.data["until"]).exists())
         for child, what in item.data.get("children", {}).items():
             ctx.submit("pages", f"{item.key}/{child}", {"act": what}, child=True)
-        ledger.append("end", item.key, "extract", ctx.attempt)
+        end(item, ctx, "extract")
         return answer
 
     @books.stage(version=version)
     def index(item: Item, ctx: Context) -> Any:
         begin(item, ctx, "index")
-        ledger.append("end", item.key, "index", ctx.attempt)
+        end(item, ctx, "index")
         return {"words": len(item.key)}
 
     @books.stage(after=("extract", "index"), after_children="pages")
     def publish(item: Item, ctx: Context) -> Any:
         begin(item, ctx, "publish")
-        ledger.append("end", item.key, "publish", ctx.attempt)
+        end(item, ctx, "publish")
         return {"text": ctx.result("extract"), **ctx.result("index"), "children": ctx.children("pages")}
 
     if proofread:
@@ -118,10 +146,44 @@ def pipelines(ledger: Ledger, *, acts: bool = False, proofread: bool = False, ve
         act = begin(item, ctx, "read")
         if act == "later":
             return RetryLater(after=86_400)
-        ledger.append("end", item.key, "read", ctx.attempt)
+        end(item, ctx, "read")
         return {"read": item.key}
 
-    return [books, pages]
+    def draw_one(key: str, name: str, during: str) -> str:
+        ledger.append("paid", key, name)
+        if during:
+            _wait_for(Path(during).exists)
+        return f"{name} of {key} by {os.getpid()}"
+
+    @covers.stage(resource="artist", estimate=DRAWING, max_attempts=5, backoff=QUICK)
+    def draw(item: Item, ctx: Context) -> Any:
+        begin(item, ctx, "draw")
+        drawing = ctx.once("drawing", draw_one, item.key, "drawing", item.data.get("during", ""), cost=DRAWING)
+        time.sleep(item.data.get("seconds", 0))
+        if item.data.get("until"):
+            ledger.append("waits", item.key, "draw", ctx.attempt)
+            _wait_for(Path(item.data["until"]).exists)
+        late = item.data.get("late")
+        if late == "fail" and ctx.attempt == 1:
+            raise Permanent("the artist is gone")
+        frame = ctx.once("frame", draw_one, item.key, "frame", "", cost=DRAWING) if late == "ask" else None
+        if late:
+            ctx.cost("0.01")
+            ctx.submit("pages", f"{item.key}/by-{os.getpid()}")
+        end(item, ctx, "draw")
+        return {"drawing": drawing, "frame": frame, "by": os.getpid()}
+
+    return [books, pages, covers]
+
+
+def take_note(connection: Any, table: str, key: str, text: str, torn: bool) -> None:
+    """An effect. Another process may have to find it, and so it is no closure."""
+    # What only effects need: most workers here never have any.
+    from sqlalchemy import text as sql
+
+    connection.execute(sql(f"INSERT INTO {table} (key, text) VALUES (:key, :text)"), {"key": key, "text": text})
+    if torn:
+        raise ValueError("torn page")
 
 
 def open_app(url: str, ledger: Ledger, **how: Any) -> Holdfast:
@@ -218,11 +280,22 @@ def _die_working(url: str, ledger: Ledger) -> None:
 # Working and looking --------------------------------------------------------------------------------------------------
 
 
-def work(url: str, ledger: Ledger, books: list[dict[str, Any]]) -> None:
-    """Add these books, and work until stopped."""
-    with open_app(url, ledger) as app:
+def work(url: str, ledger: Ledger, books: list[Any], covers: list[Any], notes: str) -> None:
+    """Add these items, and work until stopped."""
+    with open_app(url, ledger, notes=notes) as app:
         app.add("books", books)
+        app.add("covers", covers)
         app.worker(SETTINGS).run()
+
+
+def live_far_away() -> None:
+    """Look like a process of another machine: only silence can tell that it is dead."""
+    try:
+        from holdfast.runtime import process_identity as machine
+    except ImportError:  # where the earlier version has it
+        from holdfast.worker import machine  # type: ignore[no-redef, attr-defined]
+
+    machine.this_host = lambda: f"the machine of {os.getpid()}"
 
 
 def look(url: str, ledger: Ledger) -> None:
@@ -296,15 +369,20 @@ def main() -> None:
     parser.add_argument("what", choices=["fill", "work", "look"])
     for name in ("store", "ledger", "code"):
         parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--books", type=json.loads, default=[], help="what `work` adds before it begins, as JSON")
+    for name in ("books", "covers"):
+        parser.add_argument(f"--{name}", type=json.loads, default=[], help="what `work` adds before it begins, as JSON")
+    parser.add_argument("--notes", default="", help="the table that effects of `work` write to")
+    parser.add_argument("--far", action="store_true", help="look like a worker of another machine")
     given = parser.parse_args()
     found = Path(holdfast.__file__).resolve()
     if Path(given.code).resolve() not in found.parents:
         raise RuntimeError(f"holdfast was to come from {given.code}, and came from {found}")
     _die_with_parent()
     ledger = Ledger(Path(given.ledger))
+    if given.far:
+        live_far_away()
     if given.what == "work":
-        work(given.store, ledger, given.books)
+        work(given.store, ledger, given.books, given.covers, given.notes)
     else:
         {"fill": fill, "look": look}[given.what](given.store, ledger)
 

@@ -81,6 +81,7 @@ SELDOM = (
     "tests/mutants/",
     "tests/notebook/",
     "tests/store/test_forks.py::test_",
+    "tests/store/test_guarantees_beside_old_worker.py::test_",
     "tests/store/test_older_server.py::test_migrations_",
     "tests/store/test_upgrade_beside_old_worker.py::test_",
     "tests/telemetry/",

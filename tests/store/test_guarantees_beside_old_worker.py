@@ -19,7 +19,7 @@ from holdfast import Holdfast
 from holdfast.answers import ResourceLimit
 from holdfast.store.driver import Row
 from holdfast.store.statements import Statement
-from tests.support.ledger import Line
+from tests.support.ledger import Ledger, Line
 from tests.support.limits import over
 from tests.support.own_tables import OwnTables
 from tests.support.population import (
@@ -298,6 +298,88 @@ def test_workers_of_both_versions_together_keep_slots_pace_and_budget(url, ledge
     for worker in (old, new):
         ends = Counter(line.key.partition("-")[0] for line in ends_of(worker, ledger, since=at))
         assert ends["old"] + ends["new"] >= ARTISTS and ends["short"] >= ARTISTS, ends
+
+
+@pytest.mark.req("V11", "V13")
+@pytest.mark.parametrize("begun", ["before", "after"])
+def test_a_paid_call_in_which_an_old_worker_was_killed_counts_against_the_budget(
+    url, ledger, start, old_code, tmp_path, begun
+):
+    """It was begun before the upgrade or after it, and a new worker finds it without a record: it may have been charged."""
+    gate = tmp_path / "gate"
+    covers = [{"key": f"held-{n}", "during": str(gate)} for n in range(ARTISTS)]
+    old = start(old_code, ["book"], covers if begun == "before" else [])
+    wait(lambda: bool(ledger.ends("book", "publish")), old)
+    if begun == "after":
+        upgrade(url)
+        with open_app(url, ledger) as app:
+            app.add("covers", covers)
+    wait(lambda: len(ledger.lines("paid", stage="drawing")) == ARTISTS, old)
+    upgrade(url)
+    old.kill()
+    gate.touch()
+    draw_until_the_budget_is_used_up(url, ledger, start(TODAY, []))
+
+
+@pytest.mark.req("V11", "V13")
+def test_a_paid_call_in_which_a_new_worker_was_killed_counts_against_the_budget_for_an_old_one(
+    url, ledger, start, old_code, tmp_path
+):
+    gate = tmp_path / "gate"
+    old = start(old_code, ["book"])
+    wait(lambda: bool(ledger.ends("book", "publish")), old)
+    upgrade(url)
+    with open_app(url, ledger) as app:
+        wait(lambda: not is_open(app), old)
+    old.freeze()
+    killed = start(TODAY, [], [{"key": f"held-{n}", "during": str(gate)} for n in range(ARTISTS)])
+    wait(lambda: len(ledger.lines("paid", stage="drawing")) == ARTISTS, killed)
+    killed.kill()
+    gate.touch()
+    # Another new worker finds the calls without a record, and makes them again.
+    new = start(TODAY, [])
+    wait(lambda: len(ledger.ends(stage="draw")) == ARTISTS, new)
+    with open_app(url, ledger) as app:
+        wait(lambda: not is_open(app), new)
+    new.kill()
+    old.thaw()
+    draw_until_the_budget_is_used_up(url, ledger, old)
+
+
+@pytest.mark.req("V13")
+def test_a_paid_call_in_which_a_new_worker_was_killed_is_in_doubt_after_an_old_one_took_its_work_over(
+    url, ledger, start, old_code, tmp_path
+):
+    """What budgets count is what the ledger shows: as charged, or as in doubt."""
+    gate, busy = tmp_path / "gate", tmp_path / "busy"
+    old = start(old_code, [{"key": f"full-{n}", "until": str(busy)} for n in range(SETTINGS.concurrency)])
+    wait(lambda: len(ledger.lines("paid", stage="extract")) == SETTINGS.concurrency, old)
+    upgrade(url)
+    killed = start(TODAY, [], [{"key": f"held-{n}", "during": str(gate)} for n in range(ARTISTS)])
+    wait(lambda: len(ledger.lines("paid", stage="drawing")) == ARTISTS, killed)
+    killed.kill()
+    gate.touch()
+    busy.touch()
+    with open_app(url, ledger) as app:
+        wait(lambda: not is_open(app), old)
+        old.kill()
+        app.upgrade()
+        app.repair()
+        [sums] = [row for row in app.costs(["resource"]).sums if row.resource == "artist"]
+        assert len(ledger.lines("paid", stage="drawing")) == 2 * ARTISTS
+        assert artist(app).spent == 2 * ARTISTS * Decimal(DRAWING)
+        assert sums.costs + sums.in_doubt == artist(app).spent
+        assert {call.state for call in app.show("held-0").calls} == {"doubtful", "done"}
+
+
+def draw_until_the_budget_is_used_up(url: str, ledger: Ledger, worker: WorkerProcess) -> None:
+    with open_app(url, ledger) as app:
+        wait(lambda: not is_open(app), worker)
+        app.add("covers", [f"more-{n}" for n in range(DRAWINGS)])
+        wait(lambda: stands_still(app), worker)
+        made, spent = len(ledger.lines("paid", stage="drawing")), artist(app).spent
+    assert spent >= made * Decimal(DRAWING), "a call was paid and not counted"
+    assert made == DRAWINGS
 
 
 def long_drawings(name: str) -> list[dict[str, Any]]:

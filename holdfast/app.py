@@ -68,6 +68,7 @@ from holdfast.engine import change_limits as tuning
 from holdfast.engine import pause as pausing
 from holdfast.engine.actions import ActionCounts
 from holdfast.engine.add import CHUNK, Adder, Addition, Merge, Written, add_within, overwrite
+from holdfast.engine.calls_left_open import doubt_calls_left_open
 from holdfast.engine.change_limits import Declared, declare, defined_resources, is_declared
 from holdfast.engine.check import check
 from holdfast.engine.delete import Delete
@@ -227,7 +228,7 @@ class Holdfast:
     def _upgrade(self) -> list[str]:
         done = self._store.upgrade()
         # What was paid before there was a ledger.
-        while self._store.write(take_up_old_payments):
+        while self._store.write(take_up_old_payments) or self._store.write(doubt_calls_left_open):
             pass
         return done
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 
 from holdfast.clock import SECOND
+from holdfast.engine.calls_left_open import doubt_calls_left_open
 from holdfast.engine.error_groups import fold_groups
 from holdfast.engine.ledger import fold_money, take_up_old_payments
 from holdfast.store import Transaction
@@ -27,7 +28,12 @@ def fold(tx: Transaction, most: int = CHUNK) -> int:
     tx.run_rows("add_counts", [(0, *key, *entry) for key, entry in sorted(summed.items())])
     tx.run("forget_commits", before=tx.now - COMMITS_KEPT_US)
     return max(
-        len(rows), _fold_versions(tx, most), fold_money(tx, most), fold_groups(tx, most), take_up_old_payments(tx, most)
+        len(rows),
+        _fold_versions(tx, most),
+        fold_money(tx, most),
+        fold_groups(tx, most),
+        take_up_old_payments(tx, most),
+        doubt_calls_left_open(tx, most),
     )
 
 

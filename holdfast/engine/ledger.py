@@ -9,8 +9,8 @@ for budgets.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -110,17 +110,36 @@ def doubt(tx: Transaction, ended: Sequence[tuple[int, int, int]], reason: str) -
     if limited:
         lock_resources(tx, stages)
         aside = dict(tx.run("reserved_for", leases=limited))
-    found = [
-        PaidCall(*row) for row in tx.run("intended_calls", items=sorted({item for _, item, _ in ended}), stages=stages)
-    ]
-    under = set(ended)
+    items, under = sorted({item for _, item, _ in ended}), set(ended)
+    _doubt_old_intents(tx, stages, items, under, aside, reason)
+    found = [PaidCall(*row) for row in tx.run("intended_calls", items=items, stages=stages)]
     pairs = [
         (one, one._replace(state=str(Paid.DOUBTFUL), amount=one.amount or aside.get(one.lease, 0), reason=reason))
         for one in found
         if (one.lease, one.item, one.stage) in under
     ]
     _change(tx, pairs)
-    for _, one in pairs:
+    record_doubts(tx, [one for _, one in pairs], reason)
+    if limited:
+        tx.run("drop_reservations", leases=limited)
+
+
+class _Doubt(Protocol):
+    """Something that may have been charged: a call, new or old."""
+
+    @property
+    def stage(self) -> int: ...
+    @property
+    def item(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def amount(self) -> int: ...
+
+
+def record_doubts(tx: Transaction, calls: Iterable[_Doubt], reason: str) -> None:
+    known = layout(tx)
+    for one in calls:
         tx.record(
             "money_in_doubt",
             pipeline=known.stages[one.stage].pipeline,
@@ -130,8 +149,26 @@ def doubt(tx: Transaction, ended: Sequence[tuple[int, int, int]], reason: str) -
             counted=one.amount,
             reason=reason,
         )
-    if limited:
-        tx.run("drop_reservations", leases=limited)
+
+
+def _doubt_old_intents(
+    tx: Transaction,
+    stages: Sequence[int],
+    items: Sequence[int],
+    under: Collection[tuple[int, int, int]],
+    aside: Mapping[int, int],
+    reason: str,
+) -> None:
+    """Enter calls that workers of the version before have begun, of which only their memos tell."""
+    calls = [
+        NewCall(stage, item, name, Paid.DOUBTFUL, lease, 1, aside.get(lease, 0) if estimate is None else estimate)
+        for stage, item, name, lease, estimate in tx.run("old_intents", stages=stages, items=items)
+        if (lease, item, stage) in under
+    ]
+    if calls:
+        numbers = enter(tx, calls)
+        tx.run_rows("point_memos", [(*place, number) for place, number in numbers.items()])
+        record_doubts(tx, calls, reason)
 
 
 def calls_of(tx: Transaction, item: int) -> list[dict[str, Any]]:

@@ -110,7 +110,7 @@ DAMAGE = (
         "INSERT INTO holdfast_money VALUES (7, 999, '', '', 20535, 1, 5, 0, 0, 0, 0, 0, 0)",
         "costs of stage 999 on 2026-03-23: payments 1, the ledger says 0; costs 0.000005, the ledger says 0.00",
     ),
-    ("UPDATE holdfast_spent SET amount = 0", "costs 0.00, the ledger says 1.25"),
+    ("UPDATE holdfast_spent SET amount = in_doubt", "costs 0.00, the ledger says 1.25"),
     ("UPDATE holdfast_spent SET in_doubt = in_doubt - 2000001", "in doubt -0.000001, the ledger says 2.00"),
     ("DELETE FROM holdfast_spent", "budget of pipeline 'p' until 2027-03-25: costs 0.00, the ledger says 3.75"),
     (

@@ -47,6 +47,8 @@ CREATE TABLE holdfast_calls (
 CREATE INDEX ix_holdfast_calls_item ON holdfast_calls (item, stage, id);
 CREATE INDEX ix_holdfast_calls_at ON holdfast_calls (at);
 CREATE INDEX ix_holdfast_calls_doubtful ON holdfast_calls (stage, item) WHERE state = 'doubtful';
+-- Those that are under way, to find calls whose lease was ended by a worker that does not know this table.
+CREATE INDEX ix_holdfast_calls_intended ON holdfast_calls (lease) WHERE state = 'intended';
 
 -- Sums of the ledger per day, so that a question about money costs the same however many calls there were. One set of rows per
 -- writer, as in counts; those of writers that are gone are folded into slot 0.
@@ -67,7 +69,7 @@ CREATE TABLE holdfast_money (
     PRIMARY KEY (slot, stage, resource, model, day)
 ) {keyed} {hot};
 
--- Money that may have been charged is kept apart from what was.
+-- How much of the amount is not known to have been charged. Workers of the version before read the amount alone.
 ALTER TABLE holdfast_spent ADD COLUMN in_doubt BIGINT NOT NULL DEFAULT 0;
 
 -- A single stage can be paused.

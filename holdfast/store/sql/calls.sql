@@ -36,6 +36,12 @@ SELECT id, stage, item, name, state, lease, life, amount, resource, model, token
 FROM holdfast_calls WHERE state = 'intended' AND id = ANY(ARRAY(
     SELECT id FROM holdfast_calls WHERE item {in items} AND stage {in stages} AND state = 'intended')) ORDER BY id {for_update};
 
+-- name: calls_left_open
+-- Calls that are under way under a lease that has ended.
+SELECT c.id, c.stage, c.item FROM holdfast_calls c
+WHERE c.state = 'intended' AND NOT EXISTS (SELECT 1 FROM holdfast_leases l WHERE l.id = c.lease)
+ORDER BY c.lease LIMIT :most;
+
 -- name: item_calls
 -- In the order of the index: with another order, the planner may walk all calls.
 SELECT id, stage, name, state, lease, life, amount, resource, model, tokens_in, tokens_out, tokens_cached, tokens_reasoning, facts, day, at, reason, value, share_of
@@ -106,6 +112,11 @@ JOIN (SELECT lease, MAX(amount) AS amount FROM holdfast_reservations GROUP BY le
 -- Payments of workers of the version before, which leave events instead of rows in the ledger.
 SELECT e.id, e.at, e.stage, e.item, e.amount, e.resource, e.data FROM holdfast_events e {by ix_holdfast_events_kind}
 WHERE e.event = 'cost' ORDER BY e.at LIMIT :most {skip_locked};
+
+-- name: old_doubts
+-- Money that a worker of the version before has counted as spent, for calls that it found without a record.
+SELECT e.id, e.at, e.stage, e.item, e.data FROM holdfast_events e {by ix_holdfast_events_item}
+WHERE e.item {in items} AND e.event = 'money_in_doubt' AND {position}(e.data, '"memo"') = 0 ORDER BY e.id;
 
 -- name: ledger_came
 -- When an older store got its ledger; no row if it was created with one.

@@ -66,18 +66,20 @@ DELETE FROM holdfast_reservations WHERE lease {in leases};
 SELECT lease, MAX(amount) FROM holdfast_reservations WHERE lease {in leases} GROUP BY lease;
 
 -- name: read_spent
--- Per resource: money charged and in doubt, in all and on one day.
-SELECT s.resource, {sum s.amount}, {sum s.in_doubt},
-       {sum CASE WHEN s.day = r.day THEN s.amount ELSE 0 END},
+-- Per resource: money charged and in doubt, in all and on one day. What is in doubt is a part of the amount, which is all that
+-- workers of the version before read.
+SELECT s.resource, {sum s.amount - s.in_doubt}, {sum s.in_doubt},
+       {sum CASE WHEN s.day = r.day THEN s.amount - s.in_doubt ELSE 0 END},
        {sum CASE WHEN s.day = r.day THEN s.in_doubt ELSE 0 END}
 FROM {rows resource bigint, day bigint} JOIN holdfast_spent s ON s.resource = r.resource GROUP BY s.resource;
 
 -- name: all_spent
-SELECT resource, day, amount, in_doubt FROM holdfast_spent;
+SELECT resource, day, amount - in_doubt AS amount, in_doubt FROM holdfast_spent;
 
 -- name: add_spent
 INSERT INTO holdfast_spent (resource, day, amount, in_doubt)
-{values resource bigint, day bigint, amount bigint, in_doubt bigint}
+SELECT r.resource, r.day, r.charged + r.in_doubt, r.in_doubt
+FROM {rows resource bigint, day bigint, charged bigint, in_doubt bigint} WHERE true
 ON CONFLICT (resource, day) DO UPDATE SET amount = holdfast_spent.amount + excluded.amount,
     in_doubt = holdfast_spent.in_doubt + excluded.in_doubt;
 

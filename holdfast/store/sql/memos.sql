@@ -9,6 +9,15 @@ ON CONFLICT (stage, item, name) DO UPDATE SET state = excluded.state, version = 
     idempotency_key = excluded.idempotency_key, lease = excluded.lease, estimate = excluded.estimate,
     cost = excluded.cost, value = excluded.value, at = excluded.at, call = excluded.call, rejections = excluded.rejections;
 
+-- name: old_intents
+-- Calls that a worker of the version before has begun and not recorded: its memos have no row in the ledger.
+SELECT stage, item, name, lease, estimate FROM holdfast_memos
+WHERE stage {in stages} AND item {in items} AND state = 'intended' AND call IS NULL;
+
+-- name: point_memos
+UPDATE holdfast_memos SET call = r.call FROM {rows stage bigint, item bigint, name text, call bigint}
+WHERE holdfast_memos.stage = r.stage AND holdfast_memos.item = r.item AND holdfast_memos.name = r.name;
+
 -- name: read_memos
 SELECT item, name, state, version, idempotency_key, cost, value, call, rejections, estimate FROM holdfast_memos
 WHERE stage = :stage AND item {in items};

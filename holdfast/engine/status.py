@@ -118,7 +118,7 @@ def bad_ends(tx: Transaction, places: Iterable[tuple[str, str, str]]) -> tuple[l
         first += rows[: MOST_ERRORS - len(first)]
         for row in rows:
             error = (row["error"] or "no error was recorded").partition("\n")[0]
-            like = (pipeline, stage, state, *cause_of(error, None, row["key"]))
+            like = (pipeline, stage, state, cause_of(error, None, row["key"]).group)
             entry = found.setdefault(like, {**where, "state": state, "error": error, "key": row["key"], "count": 0})
             entry["count"] += 1
             entry["more"] = len(rows) == LOOKED_AT

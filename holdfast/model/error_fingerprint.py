@@ -18,16 +18,30 @@ MESSAGE_LENGTH = 200
 
 _KIND = re.compile(r"([A-Za-z_][\w.]*)(?:: |$)")
 _FRAME = re.compile(r'^[ |+-]*File "([^"\n]+)", line \d+, in ([^\n]+)$', re.MULTILINE)
-#: What differs each time: identifiers, numbers, and quoted texts that are paths or long.
-_CHANGING = re.compile(
-    r"""(?P<quoted>'[^'\n]*[/\\][^'\n]*'|"[^"\n]*[/\\][^"\n]*"|'[^'\n]{40,}'|"[^"\n]{40,}")
-    |(?P<id>\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|\b0x[0-9a-fA-F]+\b|\b(?=\w*\d)[0-9a-fA-F]{8,}\b)
-    |(?P<number>[-+]?\d+(?:[.,:]\d+)*)""",
-    re.VERBOSE,
+#: Stands for everything that differs each time. One mark for all of it: a key may be a number, and a number may be a key.
+_MARK = "<…>"
+
+
+def _runs_of(*parts: str) -> re.Pattern[str]:
+    """Finds what differs each time, and several of it that are joined as one: `7:12` looks like one number if the key is 7."""
+    one = f"(?:{'|'.join((_MARK, *parts))})"
+    return re.compile(rf"{one}(?:[-.,:/+_]{one})*")
+
+
+#: Identifiers and numbers, and keys that are marked. A minus after a word is a hyphen, in `page-7` as in `page-b1`.
+_CHANGING = _runs_of(
+    r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b",
+    r"\b0x[0-9a-fA-F]+\b",
+    r"\b(?=\w*\d)[0-9a-fA-F]{8,}\b",
+    r"(?:(?<!\w)[-+])?\d+",
 )
-_STAND_INS = {"quoted": "'…'", "id": "<id>", "number": "<n>"}
-#: Shorter keys are replaced only where they are quoted: they may be ordinary words.
-_SHORT_KEY = 3
+#: Quoted texts that change, are paths, or are long.
+_QUOTED = re.compile(
+    rf"""'{_MARK}'|"{_MARK}"|"""
+    r"""'[^'/\\\n]*[/\\][^'\n]*'|"[^"/\\\n]*[/\\][^"\n]*"|'[^'\n]{40,}'|"[^"\n]{40,}\""""
+)
+#: A letter by itself may be a word or a key, and nothing tells which.
+_LETTERS = _runs_of(r"(?<![\w'\"])[^\W\d_](?![\w'\"])")
 #: What to do about errors of our own, by the name of their class.
 HINTS = {
     "BadRequest": "correct the request: its parameters, or the name of the model",
@@ -53,19 +67,19 @@ class Cause(NamedTuple):
 
     @property
     def group(self) -> str:
-        return codec.digest_of("\n".join(self).encode())[:10]
+        """One for all keys: a letter that stands by itself counts as one, which may be the word "a"."""
+        message = _LETTERS.sub(_MARK, self.message)
+        return codec.digest_of("\n".join((self.kind, self.place, message)).encode())[:10]
 
 
 def cause_of(error: str | None, trace: str | None, key: str) -> Cause:
     """The cause of a failure, from what was recorded of it."""
-    said = (error or "").partition("\n")[0]
-    named = _KIND.match(said)
+    text = (error or "")[:ERROR_LENGTH]
+    named = _KIND.match(text.partition("\n")[0])
     frames = [(file, function) for file, function in _FRAME.findall(trace or "") if _is_users(file)]
     place = f"{Path(frames[-1][0]).name}: {frames[-1][1]}" if frames else ""
-    message = said[named.end() :] if named else said
-    return Cause(
-        named[1] if named else "", place, _without_what_changes(message[: 5 * MESSAGE_LENGTH], key)[:MESSAGE_LENGTH]
-    )
+    message = _without_what_changes(text[named.end() :] if named else text, key)
+    return Cause(named[1] if named else "", place, message[:MESSAGE_LENGTH])
 
 
 def _is_users(file: str) -> bool:
@@ -73,11 +87,32 @@ def _is_users(file: str) -> bool:
 
 
 def _without_what_changes(message: str, key: str) -> str:
-    if key:
-        word = re.escape(key)
-        quoted = rf"(?<=['\"]){word}(?=['\"])"
-        message = re.sub(quoted if len(key) < _SHORT_KEY else rf"{quoted}|(?<!\w){word}(?!\w)", "<key>", message)
-    return _CHANGING.sub(lambda found: _STAND_INS[found.lastgroup or ""], message)
+    """The first line of a message, with a mark for what changes."""
+    if key and not key.isdecimal():
+        message = _with_key_marked(message, key)
+    message = _CHANGING.sub(_MARK, message).partition("\n")[0]
+    return _QUOTED.sub(f"'{_MARK}'", message)
+
+
+def _with_key_marked(message: str, key: str) -> str:
+    """The key is marked wherever it is quoted or a word. If it is an ordinary word, that one is marked, too: a cause has a
+    group more for each such word in its message, and not for each key.
+
+    Without a pattern: compiling one for each key would take longer than all the rest.
+    """
+    # A key of signs alone stands between words that have nothing to do with it.
+    is_word = any(map(str.isalnum, key))
+    parts: list[str] = []
+    done, at = 0, message.find(key)
+    while at >= 0:
+        end = at + len(key)
+        before, after = message[at - 1 : at], message[end : end + 1]
+        is_quoted = before in ("'", '"') and after in ("'", '"')
+        if is_quoted or (is_word and not before.isalnum() and not after.isalnum()):
+            parts += message[done:at], _MARK
+            done = end
+        at = message.find(key, max(done, at + 1))
+    return "".join(parts) + message[done:]
 
 
 def storable(text: str, limit: int = ERROR_LENGTH) -> str:

@@ -58,7 +58,7 @@ def test_what_fails_is_told_by_cause_with_what_to_do(failed: Any, monkeypatch: p
     ]
     group, *numbers = torn.split()[:6]
     assert numbers == ["2", "2", "2", "0.50", "books/fetch"]
-    assert torn.endswith("ValueError: page <n> of <key> is torn")
+    assert torn.endswith("ValueError: page <…> of <…> is torn")
     assert odd.endswith("KeyError: 'title'")
     assert sample.startswith(f"Group {group} fails in books.py: fetch. For an example: holdfast show book-")
     assert do == f"To send its items back: holdfast retry --group {group}"
@@ -66,7 +66,7 @@ def test_what_fails_is_told_by_cause_with_what_to_do(failed: Any, monkeypatch: p
 
 def test_in_json_times_are_times_and_amounts_are_exact(failed: Any) -> None:
     torn, odd = json.loads(failed("errors", "--json").stdout)
-    assert torn["message"] == "page <n> of <key> is torn"
+    assert torn["message"] == "page <…> of <…> is torn"
     assert (torn["count"], torn["items"], torn["spent"], torn["stages"]) == (2, 2, "0.5", ["books/fetch"])
     assert torn["first_seen_at"].endswith("Z")
     assert torn["first_seen_at"] <= torn["last_seen_at"]

@@ -51,7 +51,7 @@ def test_attempts_that_fail_alike_are_one_group_with_when_where_and_how_many(app
     torn, title = errors(app)
     assert (torn["error"], torn["message"], torn["count"], torn["stages"]) == (
         "ValueError",
-        "page <n> is torn",
+        "page <…> is torn",
         4,
         [f"{app.name}/a"],
     )
@@ -91,7 +91,7 @@ def test_a_worker_that_dies_with_an_item_again_and_again_is_a_cause(app: App) ->
         app.kill("w")
     assert app.states("x") == {"a": "exhausted"}
     [one] = errors(app)
-    assert (one["message"], one["items"], one["key"]) == ("the worker that ran attempt <n> died", 1, "x")
+    assert (one["message"], one["items"], one["key"]) == ("the worker that ran attempt <…> died", 1, "x")
 
 
 def test_the_groups_of_writers_that_are_gone_are_added_up(app: App) -> None:

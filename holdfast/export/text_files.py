@@ -1,9 +1,13 @@
-"""Rows as JSON lines, and as CSV that no spreadsheet executes."""
+"""Rows as JSON lines, and as CSV that no spreadsheet executes.
+
+A CSV does not say which sign separates its cells: where the comma is the decimal sign, spreadsheets split at `;`, and a quote
+in the middle of what they take for a cell protects nothing. So no text may become a formula wherever a line is split: at
+commas, semicolons, tabs, bars or line breaks.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
+import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -15,8 +19,17 @@ from holdfast.answers.text_tables import exact, iso
 from holdfast.answers.units import amount, instant
 from holdfast.export.columns import Column, ExportRow, Kind, cell
 
-#: A spreadsheet takes a cell that begins with one of these for a formula.
-DANGEROUS = ("=", "+", "-", "@", "\t", "\r", "\n")
+#: A spreadsheet takes a cell that begins with one of these for a formula; the full-width ones in some languages.
+_STARTS = "=+@＝＋－＠-"
+#: What may stand before them, apart from what separates cells.
+_SPACE = r"(?:[^\S\t\r\n]|[\ufeff\u200b])"
+_FORMULA = re.compile(rf"[\t\r\n]|{_SPACE}*[{_STARTS}]").match
+#: After what separates cells for some reader. Quotes may stand there, too, and be removed.
+_FORMULA_AFTER = re.compile(rf"[;|\t\r\n](?=(?:{_SPACE}|\")*[{_STARTS}])")
+#: The same in JSON, where these signs stand within texts only, and control characters are escaped.
+_FORMULA_IN_JSON = re.compile(rf"([;|]{_SPACE}*)([{_STARTS}])")
+#: Text that is no formula and needs no quotes, also if it follows a negative number in what a spreadsheet takes for one cell.
+_IS_PLAIN = re.compile(r"\w[\w .:/-]*").fullmatch
 #: Bytes that are collected before they are written.
 BUFFER = 1 << 20
 
@@ -83,15 +96,18 @@ class Csv:
     def __init__(self, out: BinaryIO, columns: Sequence[Column]) -> None:
         self._out = out
         self._columns = [_csv_value(one) for one in columns]
-        self._text = io.StringIO()
-        # Both characters of the line's end have to be in it: older Pythons put only those, in a cell, into quotes.
-        self._writer = csv.writer(self._text, lineterminator="\r\n")
-        self._writer.writerow([harmless(one.name) for one in columns])
+        self._buffer = bytearray()
+        self._add([_quoted(harmless(one.name)) for one in columns])
 
     def write(self, row: ExportRow) -> None:
-        self._writer.writerow([value(row) for value in self._columns])
-        if self._text.tell() > BUFFER:
+        self._add([value(row) for value in self._columns])
+        if len(self._buffer) > BUFFER:
             self._flush()
+
+    def _add(self, cells: list[str]) -> None:
+        # A line with nothing in it would be no row.
+        self._buffer += (",".join(cells) or '""').encode()
+        self._buffer += b"\r\n"
 
     def close(self) -> None:
         self._flush()
@@ -100,14 +116,28 @@ class Csv:
         """Nothing more is written."""
 
     def _flush(self) -> None:
-        self._out.write(self._text.getvalue().encode())
-        self._text.seek(0)
-        self._text.truncate()
+        self._out.write(self._buffer)
+        self._buffer = bytearray()
 
 
 def harmless(text: str) -> str:
-    """Text that a spreadsheet shows, and does not execute."""
-    return f"'{text}" if text.startswith(DANGEROUS) else text
+    """Text that a spreadsheet shows, and does not execute, whatever it takes for the separator of cells: an apostrophe
+    stands before each part that it could take for a formula."""
+    if _IS_PLAIN(text):
+        return text
+    text = _FORMULA_AFTER.sub(r"\g<0>'", text)
+    return f"'{text}" if _FORMULA(text) else text
+
+
+def harmless_json(text: str) -> str:
+    """The same for JSON: the first sign of a formula is escaped, which leaves the value as it is."""
+    if ";" not in text and "|" not in text:
+        return text
+    return _FORMULA_IN_JSON.sub(lambda found: f"{found[1]}\\u{ord(found[2]):04x}", text)
+
+
+def _quoted(text: str) -> str:
+    return text if _IS_PLAIN(text) else '"' + text.replace('"', '""') + '"'
 
 
 def _csv_value(column: Column) -> Callable[[ExportRow], str]:
@@ -120,10 +150,9 @@ def _csv_value(column: Column) -> Callable[[ExportRow], str]:
         if column.kind is Kind.MONEY:
             return _money(found) or ""
         if isinstance(found, str) and column.kind is Kind.TEXT:
-            return harmless(found)
+            return found if _IS_PLAIN(found) else _quoted(harmless(found))
         one = cell(column, row)
-        # What is not text by now is a number or a truth value, or is written as JSON, which begins with none of these but a
-        # minus, of a number.
-        return one if isinstance(one, str) else _encode(one).decode()
+        # What is not text by now is a number or a truth value; JSON begins with none of these signs but a minus, of a number.
+        return _quoted(harmless_json(one)) if isinstance(one, str) else _encode(one).decode()
 
     return value

@@ -6,11 +6,14 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterator
+import random
+import re
+import time
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow.parquet
 import pytest
@@ -20,12 +23,15 @@ from holdfast.answers.text_tables import iso
 from holdfast.answers.units import instant
 from holdfast.errors import UsageError
 from holdfast.export import Results, arrow, text_files
-from holdfast.export.text_files import DANGEROUS
+from holdfast.export.columns import Column, Kind
 from holdfast.store import Store
 from holdfast.testing import ManualClock
 from tests.support.harness import App
 
 pytestmark = pytest.mark.req("P14")
+
+#: What spreadsheets take for the beginning of a formula.
+DANGEROUS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 VALUES: dict[str, Any] = {
     "text": "plain",
@@ -111,6 +117,81 @@ def test_a_cell_of_text_never_begins_with_what_a_spreadsheet_executes(
     assert [row[0] for row in rows] == [f"'{harm}" for harm in harms]
     assert {row[-1] for row in rows} == {"-1"}
     assert not [cell for row in (head, *rows) for cell in row[:-1] if cell.startswith(DANGEROUS)]
+
+
+def harms() -> list[str]:
+    """Short texts of everything that separates, quotes, or begins a formula, and what was found by looking."""
+    rng = random.Random(18)
+    found = [
+        "a;=1+1",
+        "a\t=1",
+        "a| =1",
+        'a;"=1',
+        "a,\n@x",
+        "a; \ufeff+1",
+        ";",
+        '";',
+        "a;＝1",
+        "- one\n- two",
+        "0+cmd|'x'!A0",
+    ]
+    return found + ["".join(rng.choices("=+-@＝;|\t,\"' \r\na", k=rng.randint(1, 8))) for _ in range(600)]
+
+
+def table(kinds: str, texts: Iterable[str]) -> str:
+    """A table with a column for each letter: a text, JSON with the text in it, a number below zero, nothing."""
+    of: dict[str, tuple[Kind, Any]] = {
+        "t": (Kind.TEXT, lambda text: text),
+        "j": (Kind.JSON, lambda text: {"a": [text, {text: -5}]}),
+        "n": (Kind.INT, lambda text: -5),
+        "0": (Kind.TEXT, lambda text: None),
+    }
+    out = io.BytesIO()
+    writer = text_files.Csv(out, [Column(kind, *of[kind]) for kind in kinds])
+    for text in texts:
+        writer.write(cast(Any, text))
+    writer.close()
+    return out.getvalue().decode()
+
+
+@pytest.mark.parametrize("kinds", ["nt", "tnt", "t", "jt", "tj", "nj", "0t", "tt"])
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_no_text_in_a_table_is_a_formula_wherever_a_spreadsheet_splits_the_lines(separator: str, kinds: str) -> None:
+    text = table(kinds, harms())
+    for trims in (False, True):
+        for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=trims):
+            for cell in row:
+                # A number is none, nor a number that is followed by a quoted text or by words.
+                told = re.sub(r'^-5(,"|,[\w .:/-]*$|$)', "", cell.strip(" \ufeff"))
+                assert not told.startswith(("=", "+", "-", "@", "＝", "＋", "－", "＠")), row
+
+
+def test_a_table_reads_back_as_numbers_and_json_and_texts_with_apostrophes() -> None:
+    texts = harms()
+    [_, *rows] = csv.reader(io.StringIO(table("tnj", texts), newline=""))
+    for text, (told, number, form) in zip(texts, rows, strict=True):
+        assert told.replace("'", "") == text.replace("'", "")
+        assert number == "-5"
+        assert json.loads(form) == {"a": [text, {text: -5}]}
+
+
+def test_an_empty_text_is_quoted_and_what_is_not_there_is_empty(url: str, store: Store, clock: ManualClock) -> None:
+    made = App(store, clock)
+    made.pipeline({"a": []})
+    made.add(["x"])
+    made.complete(made.claim()[0], {"empty": ""})
+    with Holdfast(url) as app:
+        for columns, line in {"result.empty,result.none,key": b'"",,x', "result.none": b'""'}.items():
+            out = io.BytesIO()
+            app.results("p", columns=columns).write(out, "csv")
+            assert out.getvalue().splitlines()[1] == line
+
+
+def test_a_long_text_of_separators_takes_no_long_time() -> None:
+    for part in (";", "; ", ';"', " ", '"', "\n-", "\ufeff"):
+        began = time.process_time()
+        text_files.harmless(part * 200_000 + "=")
+        assert time.process_time() - began < 2
 
 
 def test_a_parquet_file_has_the_types_that_were_declared(app: Holdfast, tmp_path: Path) -> None:

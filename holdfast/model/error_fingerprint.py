@@ -44,12 +44,17 @@ _QUOTED = re.compile(
 _LETTERS = _runs_of(r"(?<![\w'\"])[^\W\d_](?![\w'\"])")
 #: What to do about errors of our own, by the name of their class.
 HINTS = {
+    "AnswerNotKept": "let the function return a plain value, or a reference of ctx.keep: what was bought is in holdfast show",
     "BadRequest": "correct the request: its parameters, or the name of the model",
     "ContentFiltered": "change the input or the prompt: the provider's filter refuses it",
+    "CredentialRefused": "check the key: holdfast limits shows which resource it is for",
     "InDoubt": "the call may have been charged: holdfast resolve settles it",
     "InputTooLong": "split the input, or use a model with a longer context window",
     "NotSent": "nothing was sent and nothing paid: check the address, the network and the proxy",
+    "OutOfCredit": "pay the provider, then holdfast resume: no attempt is spent while the resource is paused",
+    "Overloaded": "if others pass, the provider fails at this input: try another one, or another model",
     "ProcessDied": 'an item may have used up the memory: isolate="process" keeps its neighbours safe',
+    "RateLimited": "give the resource a rate= or concurrency= that the provider allows",
     "RejectedTooOften": "look at the rejected answers (holdfast show), and change the prompt or the validation",
     "StageTimeout": "give the stage a longer timeout=, or its client a shorter one",
 }

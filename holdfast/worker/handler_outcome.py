@@ -63,6 +63,7 @@ MOST_WATCHED = 10_000
 class _Raised(NamedTuple):
     """What a handler raised, or returned in place of a result: what it means, and what is recorded of it."""
 
+    error: BaseException
     meant: BaseException
     text: str | None
     trace: str | None
@@ -79,9 +80,19 @@ class _Raised(NamedTuple):
         if isinstance(meant, RateLimited) and not is_plain and (meant.after_seconds or 0) > COOL_MOST_SECONDS:
             meant = _used_up(meant)
         if isinstance(meant, (Skip, RetryLater, ProviderPause)):
-            return cls(meant, reason_of(meant), None, is_plain, False)
-        text, trace = describe(error)
-        return cls(meant, text if meant is error else describe(meant)[0], trace, is_plain, is_wrong_request(error))
+            return cls(error, meant, reason_of(meant), None, is_plain, False)
+        return cls(error, meant, *_described(error, meant), is_plain, is_wrong_request(error))
+
+    def as_failure(self) -> _Raised:
+        """A pause that counts as a failure of its item, with its class and its place."""
+        text, trace = _described(self.error, self.meant)
+        return self._replace(text=text, trace=trace)
+
+
+def _described(error: BaseException, meant: BaseException) -> tuple[str, str]:
+    """What an error means, as text, and where it was raised."""
+    text, trace = describe(error)
+    return text if meant is error else describe(meant)[0], trace
 
 
 def _used_up(limit: RateLimited) -> OutOfCredit:
@@ -159,13 +170,16 @@ class HandlerOutcome:
 
     def _outcome(self, call: StageCall, lease: Lease, raised: _Raised, company: int) -> FinishedAttempt:
         """The end of an attempt without a result. `company` is how many items may have caused it."""
-        meant, text, trace = raised.meant, raised.text, raised.trace
+        meant = raised.meant
+        its_own = isinstance(meant, Overloaded) and not raised.is_plain and self._is_alone_with_it(call, lease)
+        if its_own:
+            raised = raised.as_failure()
+        text, trace = raised.text, raised.trace
         if isinstance(meant, Skip):
             return self._finished(call, lease, State.SKIPPED, output_hash=NOTHING, error=text)
         if isinstance(meant, RetryLater):
             delay_us = microseconds(meant.after_seconds)
             return self._finished(call, lease, State.RETRY_LATER, error=text, delay_us=delay_us, snooze=True)
-        its_own = isinstance(meant, Overloaded) and not raised.is_plain and self._is_alone_with_it(call, lease)
         if isinstance(meant, ProviderPause) and not its_own:
             return self._limited(call, lease, meant, text, is_plain=raised.is_plain)
         if isinstance(meant, (StoreUnavailable, StoreConflict)):

@@ -18,6 +18,7 @@ import pytest
 
 from holdfast import BatchContext, Context, Item, Pipeline, Rejected
 from holdfast.providers import prepare
+from holdfast.providers import verdict as provider_verdict
 from holdfast.providers.headers import report
 from holdfast.worker import provider_call
 from tests.support.bench import QUICK, Bench, Ran
@@ -445,6 +446,54 @@ def test_an_overload_that_only_one_item_meets_counts_as_its_failure(run: Bench, 
             if ran.state("poison", "work") == "exhausted":
                 break
         wait_for(lambda: ran.state("poison", "work") == "exhausted")
+        [group] = ran.app.errors()
+        assert (group.error, group.place) == ("Overloaded", "test_call.py: work")
+        assert group.message.startswith("HTTPStatusError") and "oops" in group.message
+        assert group.hint and group.items == 1
+        assert str(ran.stage("poison", "work").error).startswith("Overloaded: ")
+
+
+VERDICTS = {
+    "BadRequest": lambda: refuse(400, "wrong")("x"),
+    "CredentialRefused": lambda: refuse(401, "no")("x"),
+    "NotSent": lambda: _raise(httpx.ConnectError("nobody there")),
+    "InDoubt": lambda: _raise(httpx.ReadTimeout("too slow")),
+    "OutOfCredit": lambda: refuse(402, "pay")("x"),
+    "Overloaded": lambda: refuse(500, "oops")("x"),
+    "RateLimited": lambda: refuse(429, "slow down")("x"),
+}
+
+
+def _raise(error: Exception) -> Any:
+    raise error
+
+
+@pytest.mark.req("P15")
+@pytest.mark.parametrize("name", VERDICTS)
+def test_each_verdict_that_ends_an_attempt_has_its_class_its_place_and_a_hint(run: Bench, name: str):
+    """In a stage, and in an effect, where a pause would come too late."""
+
+    def ask_in_effect(connection: Any) -> None:
+        meant = provider_verdict(_caught(VERDICTS[name]))
+        assert meant is not None
+        raise meant
+
+    def work(item: Item, ctx: Context) -> None:
+        if name in {"BadRequest", "NotSent", "InDoubt"}:
+            ctx.call("ask", VERDICTS[name])
+        ctx.effect(ask_in_effect)
+
+    ran = run(one_stage(work, max_attempts=1), ["page"])
+    [group] = ran.app.errors()
+    assert group.error == name and group.place.startswith("test_call.py: ") and group.hint
+
+
+def _caught(call: Callable[[], Any]) -> Exception:
+    try:
+        call()
+    except Exception as error:
+        return error
+    raise AssertionError("it was to raise")
 
 
 # What headers ask for -------------------------------------------------------------------------------------------------

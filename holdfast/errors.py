@@ -160,5 +160,5 @@ class RejectedTooOften(Permanent):
 
 
 class AnswerNotKept(Permanent):
-    """The answer of a paid call has no JSON form, or does not have one part for each item of a batch. It is kept as text, and
-    the stage is paused until a person resumes it."""
+    """The answer of a paid call has no JSON form, or does not have one part for each item of a batch. It is kept as text (bytes
+    as base64), and the stage is paused until a person resumes it."""

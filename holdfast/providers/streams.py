@@ -98,6 +98,8 @@ class _Assembling:
             return self._assembly.answer()
         if self._others and all(isinstance(one, str) for one in self._others):
             return {"text": "".join(self._others)}
+        if self._others and all(isinstance(one, bytes) for one in self._others):
+            return b"".join(self._others)
         return self._others
 
 

@@ -125,7 +125,8 @@ class Context(msgspec.Struct, eq=False):
         code. In an async handler: `await ctx.call(...)`.
 
         All arguments go to the function; `ctx.options(...)` says more about the call. The answer, streamed or not, is recorded
-        in its JSON form, and that is what this returns, the first time and from the record.
+        in its JSON form, and that is what this returns, the first time and from the record. Bytes are kept as content, and
+        this returns the reference: `ctx.blob(...)` opens it.
         """
         return self.options().call(name, function, *args, **kwargs)
 

@@ -24,6 +24,7 @@ from holdfast.model.outcome import ProviderPause, RetryLater
 from holdfast.model.paid_call import NO_FACTS
 from holdfast.model.stage import StageSpec
 from holdfast.providers import verdict
+from holdfast.providers.http_answers import Content, wrapped_text
 from holdfast.providers.verdicts import Verdict, is_free
 from holdfast.worker.handler_environment import Surroundings
 from holdfast.worker.once_decision import SubStep, key_of, key_of_all
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 #: How many characters are kept of an answer that has no JSON form.
 KEPT_LENGTH = 100_000
+#: And how much of its bytes, which are written in base64.
+KEPT_BYTES = codec.MAX_BYTES // 2
 _BRIEF = reprlib.Repr()
 _BRIEF.maxstring = _BRIEF.maxother = KEPT_LENGTH
 _BRIEF.maxlist = _BRIEF.maxtuple = _BRIEF.maxdict = _BRIEF.maxset = _BRIEF.maxfrozenset = 1000
@@ -242,10 +245,13 @@ class Once:
             try:
                 text = codec.encode(answers[one])
             except ValueRefused as error:
-                unkept = self._not_kept(one, error)
+                unkept = self._not_kept(one, answers[one], error)
                 if self._terms.is_paid:
                     # Rejected at once: as an answer, this text would be used by the next attempt.
-                    shown, reason = codec.encode(_shown(answers[one])), f"it cannot be kept: {error}"
+                    shown, reason = (
+                        codec.encode(_shown(answers[one])),
+                        f"it cannot be kept: {_why(answers[one], error)}",
+                    )
                     writes.append((one, one.write("rejected", value=shown, reason=reason, **its)))
             else:
                 good.append((one, text))
@@ -297,13 +303,15 @@ class Once:
             f"holdfast resume PIPELINE/{self._spec.name} and holdfast retry"
         )
 
-    def _not_kept(self, one: SubStep, error: ValueRefused) -> Permanent:
+    def _not_kept(self, one: SubStep, value: Any, error: ValueRefused) -> Permanent:
         if not self._terms.is_paid:
             return Permanent(f"{one.where}: the result cannot be kept: {error}")
+        had_no_place = isinstance(value, Content) and value.trouble
+        mend = "mend this" if had_no_place else f"let {name_of(self._terms.function)} return a plain value"
         return AnswerNotKept(
-            f"{one.where}: the answer is paid for and cannot be kept: {error}; it is kept as text (holdfast show), and the "
-            f"stage is paused: let {name_of(self._terms.function)} return a plain value, then: holdfast resume "
-            f"PIPELINE/{self._spec.name} and holdfast retry"
+            f"{one.where}: the answer is paid for and cannot be kept: {_why(value, error)}; it is kept as text, bytes as "
+            f"base64 (holdfast show), and the stage is paused: {mend}, then: holdfast resume PIPELINE/{self._spec.name} and "
+            "holdfast retry"
         )
 
     # The parts ----------------------------------------------------------------------------------------------------
@@ -367,8 +375,15 @@ def _shares(whole: int | None, n: int) -> Sequence[int | None]:
     return [None] * n if whole is None or not n else shares(whole, n)
 
 
+def _why(value: Any, error: ValueRefused) -> str:
+    return (value.trouble if isinstance(value, Content) else "") or str(error)
+
+
 def _shown(value: Any) -> str:
-    """A text form of a value that has no JSON form."""
+    """A text form of a value that has no JSON form: what it brought, if it wraps a response or bytes."""
+    brought = wrapped_text(value, KEPT_BYTES)
+    if brought is not None:
+        return brought
     try:
         return storable(_BRIEF.repr(value), KEPT_LENGTH)
     except Exception as error:

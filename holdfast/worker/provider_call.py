@@ -27,6 +27,7 @@ from holdfast.model.stage import StageSpec
 from holdfast.model.typed import declared_type
 from holdfast.providers.clients import is_prepared_function
 from holdfast.providers.headers import Heard, listening
+from holdfast.providers.http_answers import Content, unwrapped
 from holdfast.providers.model_request import ModelRequest
 from holdfast.providers.prices import Prices
 from holdfast.providers.retry_after import used_up_for
@@ -60,6 +61,10 @@ class Caller(Protocol):
 
     def has_budget(self, resource: str | None) -> bool:
         """Whether money that a call of this stage spends counts against a budget; the call may name a resource."""
+        ...
+
+    def keep(self, content: bytes, name: str | None = None, type: str | None = None) -> Any:
+        """Keep content outside of the database, and return a reference; awaitable in a stage that is async."""
         ...
 
 
@@ -126,7 +131,7 @@ class ProviderCall:
         if options.get("facts") is None:
             options["facts"] = partial(_facts, self._model)
         run = self._run_async if spec.is_async else self._run
-        function = wraps(self._function)(partial(run, partial(self._form, spec, for_items)))
+        function = wraps(self._function)(partial(run, caller, partial(self._form, spec, for_items)))
         return Terms.of(
             self.name,
             function,
@@ -165,21 +170,35 @@ class ProviderCall:
         pause, self._pause = self._pause, None
         return pause
 
-    def _run(self, form: Callable[..., Any], *args: Any) -> Any:
+    def _run(self, caller: Caller, form: Callable[..., Any], *args: Any) -> Any:
         with listening() as heard:
             value = self._function(*args, **self._kwargs)
+            while (inside := unwrapped(value)) is not value:
+                value = inside
             if is_stream(value):
-                value = assemble(value)
+                value = unwrapped(assemble(value))
+        if isinstance(value, Content):
+            try:
+                value = caller.keep(value.data, type=value.type)
+            except Exception as error:
+                value = replace(value, trouble=str(error))
         return form(args, value, heard)
 
-    async def _run_async(self, form: Callable[..., Any], *args: Any) -> Any:
+    async def _run_async(self, caller: Caller, form: Callable[..., Any], *args: Any) -> Any:
         with listening() as heard:
             function = partial(self._function, *args, **self._kwargs)
             value = function() if is_async(self._function) else await asyncio.to_thread(function)
             if inspect.isawaitable(value):
                 value = await value
+            while (inside := unwrapped(value)) is not value:
+                value = await inside if inspect.isawaitable(inside) else inside
             if is_stream(value):
-                value = await assemble_async(value)
+                value = unwrapped(await assemble_async(value))
+        if isinstance(value, Content):
+            try:
+                value = await caller.keep(value.data, type=value.type)
+            except Exception as error:
+                value = replace(value, trouble=str(error))
         return form(args, value, heard)
 
     def _form(self, spec: StageSpec, for_items: bool, args: tuple[Any, ...], value: Any, heard: Heard) -> Any:

@@ -36,7 +36,7 @@ ELSEWHERE = {
     "half-an-hour 0": "tests/docs/test_half_an_hour.py",
     "large-results 0": "tests/docs/test_large_results.py",
     "logs 0": "tests/telemetry/test_logs.py",
-    "model-providers 0-3": "tests/docs/test_model_providers_guide.py",
+    "model-providers 0-4": "tests/docs/test_model_providers_guide.py",
     "monitoring 0": "tests/telemetry/test_metrics_by_opentelemetry.py",
     "own-tables 0-7": "tests/examples/test_curation_guides.py",
     "production-storage 0": "tests/examples/test_curation_guides.py",

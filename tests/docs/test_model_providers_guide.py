@@ -22,6 +22,9 @@ PROGRAMS = [block for block in blocks(ROOT / "docs/guide/model-providers.md", "p
 PARSING = next(block for block in blocks(ROOT / "docs/guide/model-providers.md", "python") if "parse=Answer" in block)
 
 
+SPEAKING = next(block for block in blocks(ROOT / "docs/guide/model-providers.md", "python") if "def speak" in block)
+
+
 @pytest.fixture(scope="module")
 def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelProvider]:
     with ModelProvider(tmp_path_factory.mktemp("provider")) as provider:
@@ -77,11 +80,22 @@ def test_each_program_on_the_page_pays_once_for_each_text(
 
 def test_the_answer_of_the_short_program_is_parsed(tmp_path: Path, provider: ModelProvider) -> None:
     """It stands for the handler of the first program."""
-    first, _, _ = PROGRAMS
-    head, body = first.split("@texts.stage", 1)
+    with run(with_handler(PARSING, "summarise"), tmp_path, provider) as app:
+        assert [app.show(key).stages[0].result for key in ("one", "two")] == [{"by": "gpt-5-mini"}] * 2
+
+
+def test_speech_is_bought_as_printed(tmp_path: Path, provider: ModelProvider) -> None:
+    with run(with_handler(SPEAKING, "speak"), tmp_path, provider) as app:
+        for key in ("one", "two"):
+            result = app.show(key).stages[0].result
+            assert len(app.blob(result["speech"]).read()) == result["bytes"] > 100
+        assert app.costs().total.costs == Decimal("0.03")
+
+
+def with_handler(block: str, name: str) -> str:
+    """The first program, with another handler in place of its own."""
+    head, body = PROGRAMS[0].split("@texts.stage", 1)
     stage, rest = body.split("\n", 1)
     main = rest[rest.index("if __name__") :]
-    imports, handler = PARSING.split("def summarise", 1)
-    program = f"{head}{imports}@texts.stage{stage}\ndef summarise{handler}\n\n{main}"
-    with run(program, tmp_path, provider) as app:
-        assert [app.show(key).stages[0].result for key in ("one", "two")] == [{"by": "gpt-5-mini"}] * 2
+    imports, handler = block.split(f"def {name}", 1)
+    return f"{head}{imports}@texts.stage{stage}\ndef {name}{handler}\n\n{main}"

@@ -264,7 +264,7 @@ def test_a_paid_answer_that_cannot_be_kept_is_kept_as_text_and_stops_the_stage(r
     assert len(calls) == 1
     assert ran.state(calls[0], "work") == "failed"
     [paid] = ran.app.calls(calls[0])
-    assert (paid.state, micros(paid.amount), paid.value) == ("rejected", PRICE, "b'not JSON'")
+    assert (paid.state, micros(paid.amount), paid.value) == ("rejected", PRICE, "not JSON")
     assert charged(ran.app, ["stage"])[0]["amount"] == len(calls) * PRICE
     answer = ran.app.why("page-199")
     assert (answer.reason, "holdfast resume p/work" in answer.do) == ("paused", True)

@@ -26,6 +26,7 @@ class Price:
 #: The models there are, and their prices. Another model is not found.
 PRICES = {
     "gpt-5-mini": Price(Decimal("0.25"), Decimal("0.025"), Decimal(2)),
+    "gpt-4o-mini-tts": Price(Decimal("0.6"), Decimal("0.6"), Decimal(12)),
     "text-embedding-3-small": Price(Decimal("0.02"), Decimal("0.02"), Decimal(0)),
     "claude-haiku-4-5": Price(Decimal(1), Decimal("0.1"), Decimal(5), Decimal("1.25")),
     "gemini-2.5-flash": Price(Decimal("0.3"), Decimal("0.03"), Decimal("2.5")),
@@ -97,6 +98,11 @@ def answer_to(asked: Asked, finish: str = "stop") -> Answer:
     text = "" if finish == "blocked" else f"Réponse — {question[:60]} — “naïve” 終"
     thought = 7 if text and asked.route in ("chat", "responses", "generate") else 0
     return Answer(text, read, read // 4, len(text.split()) + thought, thought, finish)
+
+
+def speech_of(text: str) -> bytes:
+    """A recording: bytes that are no text, and differ from text to text."""
+    return b"\xff\xfb\x90\x00" + bytes(range(256)) + text.encode()
 
 
 def vector_of(text: str) -> list[float]:

@@ -160,7 +160,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _send(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
         kind = "text/html; charset=UTF-8" if isinstance(body, str) else "application/json"
-        raw = (body if isinstance(body, str) else json.dumps(body)).encode()
+        kind = "audio/mpeg" if isinstance(body, bytes) else kind
+        raw = body if isinstance(body, bytes) else (body if isinstance(body, str) else json.dumps(body)).encode()
         self._write(status, kind, {**(headers or {}), "Content-Length": str(len(raw))}, raw)
 
     def _stream(self, events: list[bytes], headers: dict[str, str], *, whole: bool = True) -> None:

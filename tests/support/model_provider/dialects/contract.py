@@ -18,8 +18,8 @@ class Dialect(Protocol):
     def read(self, path: str, body: dict[str, Any]) -> Asked | None:
         """What is asked for at this path; None if nothing can be asked there."""
 
-    def reply(self, asked: Asked, answer: Answer) -> dict[str, Any]:
-        """A good reply, whole."""
+    def reply(self, asked: Asked, answer: Answer) -> dict[str, Any] | bytes:
+        """A good reply, whole; bytes are a recording."""
 
     def events(self, asked: Asked, answer: Answer) -> list[bytes]:
         """A good reply as server-sent events."""

@@ -1,4 +1,4 @@
-"""OpenAI: chat completions, responses, embeddings."""
+"""OpenAI: chat completions, responses, embeddings, speech."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from tests.support.model_provider.asked import Answer, Asked, vector_of
+from tests.support.model_provider.asked import Answer, Asked, speech_of, vector_of
 from tests.support.model_provider.dialects import openai_responses as responses
 from tests.support.model_provider.dialects.contract import event, text_of
 from tests.support.model_provider.faults import Fault, Refusal, left_of, pause_headers
@@ -85,12 +85,15 @@ class OpenAI:
 
     def read(self, path: str, body: dict[str, Any]) -> Asked | None:
         routes = {"/v1/chat/completions": "chat", "/v1/responses": "responses", "/v1/embeddings": "embeddings"}
+        routes["/v1/audio/speech"] = "speech"
         if (route := routes.get(path)) is None:
             return None
         prompt = text_of(body.get("messages", body.get("input")))
         return Asked(route, str(body.get("model")), prompt, bool(body.get("stream")), body)
 
-    def reply(self, asked: Asked, answer: Answer) -> dict[str, Any]:
+    def reply(self, asked: Asked, answer: Answer) -> dict[str, Any] | bytes:
+        if asked.route == "speech":
+            return speech_of(answer.text)
         if asked.route == "responses":
             return responses.whole(asked, answer)
         if asked.route == "embeddings":

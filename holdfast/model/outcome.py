@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from holdfast.model import codec
 from holdfast.model.durations import Duration, seconds
 from holdfast.model.error_fingerprint import storable
 
+#: How a length of time begins.
+_NUMBER = re.compile(r"\s*[-+.]?\d")
 #: The output hash of a stage without a result.
 NOTHING = codec.digest(None)
 
@@ -37,11 +41,16 @@ class ProviderPause(Exception):
 
 class RateLimited(ProviderPause):
     """The provider asks for a pause. Raise it: every user of the resource waits that long, and no attempt is spent. Without a
-    time, the `cool` setting of the resource decides."""
+    time, the `cool` setting of the resource decides. A text that does not begin with a number is a reason."""
 
     def __init__(self, retry_after: Duration | None = None, reason: str = "") -> None:
+        length = retry_after
+        if isinstance(retry_after, str) and not reason and not _NUMBER.match(retry_after):
+            # As its sisters are raised. An error here would spend the attempt that this is meant to spare.
+            length, reason = None, retry_after
         super().__init__(reason)
-        self.after_seconds = None if retry_after is None else seconds(retry_after, what="RateLimited(retry_after=…)")
+        what = f"{type(self).__name__}(retry_after=…)"
+        self.after_seconds = None if length is None else seconds(length, what=what)
         self.reason = reason
 
 

@@ -692,10 +692,14 @@ class Holdfast:
             return Diagnosis(here, facts, store.cannot_write(), store.schema_version(), Workers.of(found), tuple(lines))
 
     def costs(
-        self, by: Sequence[str] = ("pipeline", "stage"), *, pipeline: str | None = None, since: datetime | None = None
+        self,
+        by: str | Sequence[str] = ("pipeline", "stage"),
+        *,
+        pipeline: str | None = None,
+        since: datetime | None = None,
     ) -> Costs:
-        """What was spent, summed by pipeline, stage, item, resource, model or day."""
-        begin = _begin(since)
+        """What was spent, summed by pipeline, stage, item, resource, model or day: by one of them, or by several."""
+        begin, by = _begin(since), (by,) if isinstance(by, str) else by
         return Costs.summed(by, self._read(lambda tx: costs.costs(tx, tuple(by), pipeline=pipeline, since=begin)))
 
     def gauges(self) -> tuple[Sample, ...]:

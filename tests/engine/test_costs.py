@@ -398,3 +398,9 @@ def test_costs_stay_when_the_events_around_them_are_forgotten(hold, app, clock):
     hold.prune(events_older_than="90d")
     assert hold.events(key="x") == ()
     assert charged(hold, ["item"]) == [{"item": "x", "amount": 100_000, "payments": 1}]
+
+
+def test_one_name_alone_is_what_costs_are_summed_by(hold: Holdfast) -> None:
+    assert hold.costs(by="model").by == ("model",)
+    with pytest.raises(UsageError, match="costs by modell: "):
+        hold.costs("modell")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 import click
 
 from holdfast.answers.run_summary import Summary
-from holdfast.app import Holdfast
+from holdfast.app import Holdfast, created_log
 from holdfast.cli import options
 from holdfast.cli.confirm_changes import approval
 from holdfast.cli.exit_codes import SOME_FAILED
@@ -50,6 +51,8 @@ def run(
     Exit code 3: some items failed. 7: with --one-at-a-time, another run is at work.
     """
     watch = taken_from(given)
+    if quiet:
+        created_log.setLevel(logging.WARNING)
     settings = options.read_settings(**given)
     crash_as_asked()
     found = load(file, store)

@@ -123,6 +123,25 @@ def test_a_run_says_that_its_store_is_new_and_empty(bare: Commands, books: str) 
     assert "new store" not in bare.process("run", books).stderr
 
 
+def test_a_quiet_run_says_nothing_of_a_new_store_that_a_source_fills(
+    bare: Commands, write: Write, tmp_path: Path
+) -> None:
+    """An empty store is probably the wrong one; this is not."""
+    (tmp_path / "items").mkdir()
+    (tmp_path / "items" / "one.txt").write_text("1")
+    write("handlers.py", "def work(item, ctx): ...\n")
+    source = f'{{in: {{files: "{tmp_path}/items/*.txt"}}}}'
+    job = f"pipelines: {{p: {{sources: {source}, stages: {{a: {{handler: handlers.work}}}}}}}}\n"
+    done = bare.process("run", write("job.yaml", job), "--quiet")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_quiet_run_warns_of_a_new_store_without_items(bare: Commands, books: str) -> None:
+    done = bare.process("run", books, "--quiet")
+    [line] = done.stderr.splitlines()
+    assert "is a new store without items" in line and done.stdout == ""
+
+
 def test_a_worker_says_that_its_store_is_new_and_empty(bare: Commands, books: str) -> None:
     process = bare.start("worker", books)
     assert process.stderr is not None

@@ -1,6 +1,6 @@
 """What an exception says about a call: the verdict, and whether the call was charged.
 
-The rows are in `signs.py`. This file decides which exception of a chain speaks, and what counts before the rows: what was
+The rows are in `error_table.py`. This file decides which exception of a chain speaks, and what counts before the rows: what was
 never sent, and what may have been charged by an earlier try.
 """
 

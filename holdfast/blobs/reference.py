@@ -7,6 +7,8 @@ import os
 import re
 import secrets
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -30,6 +32,20 @@ class BlobReader(Protocol):
     def path(self, sha256: str) -> Path: ...
 
 
+#: Where references that are read now have their content.
+_PLACE: ContextVar[BlobReader | None] = ContextVar("holdfast_blobs", default=None)
+
+
+@contextmanager
+def found_at(reader: BlobReader) -> Iterator[None]:
+    """References that are made of stored values meanwhile, however deep in an instance, know where their content is."""
+    before = _PLACE.set(reader)
+    try:
+        yield
+    finally:
+        _PLACE.reset(before)
+
+
 class Blob(msgspec.Struct, frozen=True, omit_defaults=True, dict=True, rename={"id": KEY}):
     """A reference to kept content. `ctx.keep` returns it, and `ctx.blob` makes one from its JSON form."""
 
@@ -41,6 +57,10 @@ class Blob(msgspec.Struct, frozen=True, omit_defaults=True, dict=True, rename={"
     name: str | None = None
     #: A media type, as in image/png.
     type: str | None = None
+
+    def __post_init__(self) -> None:
+        if (reader := _PLACE.get()) is not None:
+            self.__dict__["_reader_"] = reader
 
     def open(self) -> BinaryIO:
         """The content as a binary file, to be closed by the caller."""

@@ -13,6 +13,7 @@ import msgspec
 from holdfast import points
 from holdfast.blobs import Blob
 from holdfast.blobs.blobs import Content
+from holdfast.blobs.reference import found_at
 from holdfast.engine.add import typed_data
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish_leases import AttemptEffect, Cost, FollowOn
@@ -265,7 +266,8 @@ class Context(msgspec.Struct, eq=False):
         if spec is None and isinstance(stage, Stage):
             spec = stage.spec
         try:
-            return spec.value_of(text) if spec is not None else None if text is None else codec.decode(text)
+            with found_at(self._around.blobs):
+                return spec.value_of(text) if spec is not None else None if text is None else codec.decode(text)
         except ValueMismatch as error:
             raise ValueMismatch(
                 f"{self._where}: the result of {name!r} does not fit its type: {error}; it was made before the type "

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast import points
+from holdfast.blobs.reference import found_at
 from holdfast.engine.claim import Lease
 from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.errors import UsageError, ValueMismatch
@@ -111,7 +112,8 @@ class StageRunner(HandlerOutcome):
 
     def _typed(self, call: StageCall, lease: Lease, data: dict[str, Any]) -> Any:
         try:
-            return call.spec.data_of(data)
+            with found_at(self._around.blobs):
+                return call.spec.data_of(data)
         except ValueMismatch as error:
             raise ValueMismatch(
                 f"item {lease.key!r}, stage {call.spec.name!r}: {error}; it was added before its type changed, or where the "

@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pydantic
 import pytest
 
 from holdfast import BatchContext, Blob, Context, Holdfast, Item, Pipeline
@@ -302,3 +304,43 @@ def test_a_users_test_keeps_nothing_in_the_real_place(
     app.run()
     assert opened(app, app.show("x").stage("render").result) == PAGE
     assert not list(tmp_path.glob("*real"))
+
+
+class Scan(pydantic.BaseModel):
+    page: Blob
+    others: list[Blob] = []
+
+
+class Bound(msgspec.Struct):
+    scans: dict[str, Scan]
+    cover: Blob | None = None
+
+
+@pytest.mark.parametrize("isolate", [None, "process"])
+def test_references_in_typed_values_open_at_once(run: Bench, isolate: Any) -> None:
+    """However deep they are in an instance of pydantic, msgspec or a dataclass, in results and in items' data."""
+    p: Pipeline[Any] = Pipeline("p")
+    later: Pipeline[Scan] = Pipeline("later", data=Scan)
+
+    @p.stage(isolate=isolate)
+    def scan(item: Item, ctx: Context) -> Bound:
+        page = ctx.keep(PAGE, name="page.png")
+        return Bound({"one": Scan(page=page, others=[page])}, page)
+
+    @p.stage(after=scan, isolate=isolate)
+    async def read(item: Item, ctx: Context) -> list[int]:
+        bound = ctx.result(scan)
+        assert bound.cover is not None
+        one = bound.scans["one"]
+        return [len(blob.read()) for blob in (bound.cover, one.page, *one.others)]
+
+    @later.stage(isolate=isolate)
+    def measure(item: Item[Scan], ctx: Context) -> int:
+        return len(item.data.page.read())
+
+    ran = run(p, ["x"])
+    assert ran.result("x", "read") == [len(PAGE)] * 3
+    page = ran.result("x", "scan")["cover"]
+    with run.app(later) as app:
+        app.add("later", [{"key": "y", "page": page}])
+    assert run(later).app.show("y", "later").stage("measure").result == len(PAGE)

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.delete import Delete
+from holdfast.engine.event_pages import read_numbers
 from holdfast.engine.forget import Forget, Restore
 from holdfast.engine.layout import layout
 from holdfast.engine.left_alone import LeftAlone, look_at, named_keys, strike_off
@@ -358,10 +359,8 @@ def action(tx: Transaction, number: int, *, after: str = "", most: int) -> dict[
 
 
 def _place(cursor: str) -> ActionPlace:
-    at, slash, event = (cursor or "0/0").partition("/")
-    if not slash or not at.isdecimal() or not event.isdecimal():
-        raise UsageError(f"after {cursor!r}: it is not the cursor of a page")
-    return ActionPlace(at=int(at), event=int(event))
+    at, event = read_numbers(cursor or "0/0", 2)
+    return ActionPlace(at=at, event=event)
 
 
 # Rows -----------------------------------------------------------------------------------------------------------------

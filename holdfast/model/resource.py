@@ -112,7 +112,8 @@ class ResourceSpec:
 
 
 def _whole(value: object, what: str) -> int:
-    if isinstance(value, str) and value.strip().isdigit():
+    # Python reads no number of thousands of digits, and no superscripts.
+    if isinstance(value, str) and value.strip().isdecimal() and len(value) < 20:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000_000_000:
         raise UsageError(f"{what}: {value!r} is not a whole number of 1 or more")

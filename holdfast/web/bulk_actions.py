@@ -71,7 +71,7 @@ class Acting:
     def routes(self) -> list[Route]:
         return [
             Route("/act/{verb}", self.act, methods=["GET", "POST"]),
-            Route("/actions/{number:int}/{what}", self.change_action, methods=["POST"]),
+            Route("/actions/{number:holdfast_number}/{what}", self.change_action, methods=["POST"]),
         ]
 
     # Preview and confirmation -----------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
+from starlette.convertors import IntegerConvertor, register_url_convertor
+
 from holdfast.errors import UsageError
 from holdfast.model.did_you_mean import there_are
 from holdfast.model.durations import seconds
@@ -75,11 +77,24 @@ class Filter:
 
 def whole_number(least: int = 0, most: int = 2**62) -> Callable[[str], int]:
     def read(text: str) -> int:
-        if not text.isascii() or not text.isdecimal() or not least <= int(text[:20]) <= most:
+        # Python reads no number of thousands of digits.
+        digits = text.lstrip("0") or text[:1]
+        if not text.isascii() or not text.isdecimal() or len(digits) > 20 or not least <= int(digits) <= most:
             raise ValueError(f"it is not a whole number from {least} to {most}")
-        return int(text)
+        return int(digits)
 
     return read
+
+
+class NumberInPath(IntegerConvertor):
+    """`{number:holdfast_number}` in a path: no more digits than every store has room for. Nothing is at any other address."""
+
+    regex = "[0-9]{1,18}"
+
+
+#: All applications of a process share the names of convertors.
+NUMBER = "holdfast_number"
+register_url_convertor(NUMBER, NumberInPath())
 
 
 def length_of_time(text: str) -> str:

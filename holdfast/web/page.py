@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.app import Holdfast
-from holdfast.web.filters import Filter, Query
+from holdfast.web.filters import NUMBER, Filter, Query
 
 Reader = Holdfast
 
@@ -43,7 +43,7 @@ class Page:
     #: In place of `ask`, for a question that reads a whole pipeline: made in the background, see `walks.py`.
     walk: Callable[[Reader, Query, Callable[[float], None]], Any] | None = None
     place: int | None = None
-    #: Below the dashboard's own address, with parts in braces as Starlette has them: `actions/{number:int}`.
+    #: Below the dashboard's own address, with parts in braces as Starlette has them: `actions/{number:holdfast_number}`.
     path: str = ""
     filters: tuple[Filter, ...] = ()
     #: More values for the template, made of the answer alone.
@@ -66,5 +66,5 @@ class Page:
         """The path with its parts filled in."""
         filled = self.path
         for name, value in parts.items():
-            filled = filled.replace(f"{{{name}:int}}", str(value))
+            filled = filled.replace(f"{{{name}:{NUMBER}}}", str(value))
         return filled

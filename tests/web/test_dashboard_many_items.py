@@ -42,7 +42,7 @@ def shelves(url: str, everything_seen: threading.Event, busy: threading.Event) -
 def addresses() -> Iterator[str]:
     """Every page in every form, and items by everything that has an index, from several places on."""
     for page in pages():
-        path = page.path.replace("{number:int}", "1")
+        path = page.address({"number": 1})
         query = "?key=book-7" if page.name in ("item", "value") else ""
         for form in ("", ".json", ".csv"):
             yield f"{path}{form}{query}"

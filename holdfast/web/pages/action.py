@@ -53,7 +53,7 @@ def rows(answer: ActionDetails) -> Iterable[Any]:
 page = Page(
     name="action",
     title="Action",
-    path="actions/{number:int}",
+    path="actions/{number:holdfast_number}",
     under="actions",
     filters=(AFTER,),
     ask=ask,

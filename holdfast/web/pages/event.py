@@ -21,7 +21,7 @@ def ask(app: Holdfast, query: Query) -> LoggedEvent:
 page = Page(
     name="event",
     title="Event",
-    path="events/{number:int}",
+    path="events/{number:holdfast_number}",
     under="events",
     ask=ask,
     columns=columns_of(LoggedEvent),

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from holdfast.answers.json_of import json_names, json_of
 from holdfast.answers.text_tables import as_text
 from holdfast.export.text_files import harmless
+from holdfast.model.log_lines import printable
 
 
 def json_response(value: Any, status: int = 200) -> Response:
@@ -41,10 +42,14 @@ def columns_of(answer: type) -> tuple[str, ...]:
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[Any]) -> str:
-    """A line of names, then a line per row: an answer, or a mapping. What is neither text nor a number is JSON."""
+    """A line of names, then a line per row: an answer, or a mapping. What is neither text nor a number is JSON.
+
+    Control characters, and those that turn the direction of a text around, are escapes, as on the pages: files are read in
+    terminals, too.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow([harmless(name) for name in columns])
+    writer.writerow([_cell(name) for name in columns])
     for row in rows:
         found = row if isinstance(row, Mapping) else json_of(row)
         writer.writerow([_cell(json_of(found.get(name))) for name in columns])
@@ -54,4 +59,4 @@ def as_csv(columns: Sequence[str], rows: Iterable[Any]) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return harmless(value) if isinstance(value, str) else readable(value)
+    return harmless(printable(value)) if isinstance(value, str) else readable(value)

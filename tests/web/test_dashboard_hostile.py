@@ -16,10 +16,14 @@ from tests.web.conftest import HOSTILE, Web
 
 pytestmark = [pytest.mark.req("P17"), pytest.mark.fault(76)]
 
-ESCAPES = "\x1b]0;title\x07\x1b[2J"
+#: What a terminal obeys, and what turns the direction of a text around.
+TURNS = "\u202a\u202b\u202c\u202d\u2066\u2067\u2068\u2069"
+ESCAPES = f"\x1b]0;title\x07\x1b[2J\x9b31m\r\n{TURNS}"
 LONG = "A" * 5_000_000
-#: What no page may have in it: each of them would mean that a text got out of its place.
-NEVER = ("<script>alert", "<img src=x", "\u202e", "62615533", "\x1b", "\x07")
+#: What no page and no file may have in it: each of them would mean that a text got out of its place.
+NEVER_IN_FILES = ("\u202e", *TURNS, "62615533", "\x1b", "\x07", "\x9b")
+#: Beside these, what is markup in a page, and a text in a file.
+NEVER = ("<script>alert", "<img src=x", *NEVER_IN_FILES)
 
 
 @pytest.fixture
@@ -79,5 +83,7 @@ def test_no_page_and_no_export_lets_a_text_out_of_its_place(hostile: str, serve:
             answered = web.get(f"/{path}.json?{query}")
             assert answered.headers["content-type"].startswith("application/json")
             json.loads(answered.text)
-            for line in csv.reader(io.StringIO(web.get(f"/{path}.csv?{query}").text)):
+            table = web.get(f"/{path}.csv?{query}").text
+            assert [one for one in NEVER_IN_FILES if one in answered.text or one in table] == [], place
+            for line in csv.reader(io.StringIO(table)):
                 assert [cell[:20] for cell in line if cell.startswith(("=", "+", "@", "\t", "\r"))] == [], place

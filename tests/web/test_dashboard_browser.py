@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, Pipeline
+from holdfast.engine.workers import Identity, join
+from holdfast.store import open_store
 from holdfast.web.pages import pages
 from tests.support.waiting import wait_for
 from tests.web.browser import STUCK_SECONDS, Tab, browsing, chromium, served
@@ -183,13 +185,50 @@ def test_without_javascript_one_reads_and_acts(address: str, shelf: str):
         assert [dict(one.counts) for one in app.actions()] == [{"failed": 1}]
 
 
-def test_at_1280_pixels_the_buttons_of_a_row_can_be_seen(address: str):
+def at_work(url: str) -> None:
+    """A worker with something to tell, and two items with keys as long as can be."""
+    pipeline = books(url)
+    pipeline.add(["bad-" + "x" * 900, "https://books.example" + "/a-part-of-a-long-path" * 40])
+    pipeline.run()
+    store = open_store(url)
+    now = store.read(lambda tx: tx.now)
+    stages = store.read(lambda tx: {row[0]: "2026-07-31.1" for row in tx.run("read_counts")})
+    failed = {
+        "at": now,
+        "stage": "books/extract",
+        "item": "bad-1",
+        "error": "Permanent: bad-1 has no pages, not even one",
+    }
+    facts = {
+        "in_hand": 3,
+        "done": {"done": 1_245_678, "failed": 12},
+        "progress": [],
+        "guards": [],
+        "last_error": failed,
+    }
+    store.write(lambda tx: join(tx, Identity(7, "reader-1", "host.example", "12345", 60), stages, facts))
+    store.close()
+
+
+def test_at_1280_pixels_every_column_can_be_seen_however_long_keys_are(address: str, shelf: str):
+    at_work(shelf)
     with browsing(address, viewport={"width": 1280, "height": 800}) as tab:
-        for path in ("/errors", "/limits"):
+        for path in (
+            "/",
+            "/errors",
+            "/limits",
+            "/items",
+            "/items?stage=extract",
+            "/workers",
+            "/events",
+            "/item?key=bad-1",
+        ):
             tab.go(path)
-            assert tab.page.evaluate(
-                "[...document.querySelectorAll('.box')].every(box => box.scrollWidth <= box.clientWidth)"
-            )
+            wide = "[...document.querySelectorAll('.box')].map(box => [box.scrollWidth, box.clientWidth])"
+            assert [box for box in tab.page.evaluate(wide) if box[0] > box[1]] == [], path
+        tab.go("/items?key=bad-x*")
+        tab.page.get_by_role("rowheader").get_by_role("link").click()
+        assert "x" * 900 in tab.page.get_by_role("heading", level=1).inner_text(), "the whole key"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -231,6 +231,25 @@ def test_at_1280_pixels_every_column_can_be_seen_however_long_keys_are(address: 
         assert "x" * 900 in tab.page.get_by_role("heading", level=1).inner_text(), "the whole key"
 
 
+def test_large_numbers_and_long_times_of_the_overview_do_not_run_into_each_other(address: str):
+    with browsing(address, viewport={"width": 1280, "height": 800}) as tab:
+        columns, texts, fits = tab.page.evaluate(
+            """() => { const row = document.querySelector(".stages tbody tr"), box = row.closest(".box");
+                const said = ["8,754,322", "1,000", "1,245,678", "1,245,678", "12,345", "1,245,678", "1,245,678", "10,000,000",
+                    "12,345", "13 h 20 m", "1 m 30 s", "13 h 20 m", "13 h ago"];
+                const cells = [...row.querySelectorAll("td.n")];
+                cells.forEach((cell, n) => { (cell.querySelector("a, span, time") || cell).textContent = said[n]; });
+                const places = cells.map((cell) => { const text = document.createRange(); text.selectNodeContents(cell);
+                    const place = text.getBoundingClientRect(); return [place.left, place.right]; });
+                return [cells.length, [row.querySelector("svg").getBoundingClientRect().right, ...places.flat()],
+                    box.scrollWidth <= box.clientWidth && places.at(-1)[1] < box.getBoundingClientRect().right - 8]; }"""
+        )
+        assert columns == 13
+        assert texts == sorted(texts)
+        assert all(right + 8 <= left for right, left in zip(texts[::2], texts[1::2], strict=False))
+        assert fits
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_narrow_screen_scrolls_tables_and_not_the_page(address: str, scheme: str):
     with browsing(address, viewport={"width": 360, "height": 640}, color_scheme=scheme) as tab:

@@ -286,6 +286,18 @@ def test_on_a_narrow_screen_what_a_row_is_about_stays_in_sight(address: str, she
         assert tab.page.evaluate(underlined) == "underline"
 
 
+def test_on_a_narrow_screen_the_lines_between_rows_are_whole(address: str, shelf: str):
+    """A row of a broken number of pixels has its line half a pixel away from that of the cell that stays in place."""
+    at_work(shelf)
+    with browsing(address, viewport={"width": 360, "height": 640}) as tab:
+        for path in ("/", "/limits", "/items?stage=extract", "/workers", "/errors", "/events"):
+            tab.go(path)
+            heights = tab.page.evaluate(
+                "[...document.querySelectorAll('main tr')].map(one => one.getBoundingClientRect().height)"
+            )
+            assert heights and all(abs(one - round(one)) < 0.01 for one in heights), (path, heights)
+
+
 def test_a_long_name_of_a_stage_does_not_cover_how_far_it_is(url: str, tmp_path: Path):
     pipeline = Pipeline("books", store=url)
     pipeline.stage(name="a_stage_with_a_very_long_name_" * 2)(lambda item, ctx: 1)

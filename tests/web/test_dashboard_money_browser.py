@@ -38,6 +38,17 @@ def test_charts_and_tables_fit_a_narrow_screen_and_have_names(address: str, sche
             tab.assert_well()
 
 
+def test_a_chart_that_is_wider_than_the_screen_begins_at_its_last_day(address: str):
+    with browsing(address, viewport={"width": 360, "height": 640}) as tab:
+        for path in ("/costs", "/throughput?stage=summarise"):
+            tab.go(path)
+            (left, right), (begin, end) = tab.page.evaluate(
+                """() => { const box = document.querySelector(".box:has(.chart)"), bars = box.querySelector("path[fill^=url]");
+                    return [bars, box].map((one) => one.getBoundingClientRect()).map((one) => [one.left, one.right]); }"""
+            )
+            assert begin <= left < right <= end, path
+
+
 def test_a_group_is_retried_and_a_plan_is_carried_out_with_the_keyboard_alone(address: str, url: str):
     with browsing(address) as tab:
         tab.go("/errors")

@@ -61,6 +61,12 @@ def when(at: datetime | None) -> Markup:
     return Markup('<time datetime="{}">{} {}</time>').format(full, full[:10], full[11:19])
 
 
+def until(at: datetime) -> Markup:
+    """The same at the end of a sentence, as the end of what it says. The script says for how long that is."""
+    full = iso(at)
+    return Markup('<time class="until" datetime="{}">until {} {}</time>').format(full, full[:10], full[11:19])
+
+
 def answered_at(answered: Answered) -> datetime:
     """When the store gave an answer, by the clock of this machine."""
     return datetime.now(UTC) - timedelta(seconds=answered.age_seconds)
@@ -94,7 +100,9 @@ def told(value: Any) -> str:
         )
         return ", ".join(parts) or "nothing"
     if isinstance(value, (tuple, list)):
-        return ", ".join(map(told, value))
+        return ", ".join(map(told, value)) or "nothing"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return value if isinstance(value, str) else in_words(value)
 
 
@@ -126,6 +134,7 @@ def environment() -> Environment:
         "plain_json": plain_json,
         "shown": shown,
         "when": when,
+        "until": until,
         "answered_at": answered_at,
         "state": state,
         "span": span,

@@ -110,6 +110,14 @@ def test_each_page_is_a_question_of_the_app_and_hostile_texts_stay_texts(web: We
     assert "boom" in workers and "dead" in workers and "1 of 2" in workers
 
 
+def test_the_list_of_events_leaves_out_facts_that_say_nothing(web: Web, app: Holdfast):
+    [registered] = app.newest_events(event="pipeline_registered").events
+    assert registered.data["removed"] == []
+    page = web.get("/events?event=pipeline_registered").text
+    assert "added: <bdi>weigh</bdi>" in page.replace("<bdi>added</bdi>", "added") and "removed" not in page
+    assert "<dt><bdi>removed</bdi></dt><dd><bdi>nothing</bdi>" in web.get(f"/events/{registered.id}").text
+
+
 def test_events_and_the_audit_are_narrowed_by_their_address(web: Web, app: Holdfast):
     assert {one["event"] for one in web.get("/events.json?event=failed&pipeline=shop").json()["events"]} == {"failed"}
     for query in ("key=bad-1&since=1h", "stage=weigh&event=failed", "since=2020-01-01"):

@@ -28,6 +28,16 @@ def test_a_narrow_screen_scrolls_tables_and_not_the_page(busy: str, tmp_path: Pa
             tab.assert_well()
 
 
+def test_how_long_a_pause_goes_on_is_said_in_a_sentence(busy: str, tmp_path: Path):
+    chromium()
+    with Holdfast(busy, create=False) as app:
+        app.pause("api", resource=True, until="20h", reason="lunch", by="ada")
+    for scripts, said in ((True, "paused: lunch for another 19 h"), (False, "paused: lunch until 20")):
+        with served(busy, tmp_path) as address, browsing(address, java_script_enabled=scripts) as tab:
+            tab.go("/limits")
+            assert said in tab.page.get_by_role("row", name="api").inner_text()
+
+
 def test_a_pipeline_is_paused_with_the_keyboard_alone(busy: str, tmp_path: Path):
     chromium()
     with served(busy, tmp_path) as address, browsing(address) as tab:

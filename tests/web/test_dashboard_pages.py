@@ -269,6 +269,7 @@ def test_what_is_no_text_is_said_in_words_and_not_in_python():
         "failures 3, probe after 1m, more (a b 1, -)"
     )
     assert (told({}), told("{'a': 1}"), told(0.5)) == ("nothing", "{'a': 1}", "0.5")
+    assert (told([]), told(True), told({"again": False})) == ("nothing", "yes", "again no")
 
 
 def test_a_breaker_is_said_in_words_on_overview_and_limits(url: str, serve: Callable[..., Web]):

@@ -17,6 +17,8 @@ from holdfast.web.page import Page
 PAGE_SIZE = 100
 #: So many facts of an event are in the list.
 MOST_FACTS = 20
+#: Facts that say nothing.
+EMPTY: tuple[Any, ...] = (None, "", (), [], {})
 
 EVENT = Filter("event", "Event", hint="failed")
 KEY = Filter("key", "Item", hint="its whole key")
@@ -39,8 +41,8 @@ def view(answer: EventPage, query: Query) -> Mapping[str, Any]:
 
 
 def _facts_of(event: LoggedEvent) -> list[tuple[str, Any]]:
-    """What the list shows of an event's facts; its own page has them all."""
-    told = [(name, value) for name, value in event.data.items() if name != "traceback" and value not in (None, "")]
+    """What the list shows of an event's facts: those that say something. Its own page has them all."""
+    told = [(name, value) for name, value in event.data.items() if name != "traceback" and value not in EMPTY]
     return told[:MOST_FACTS] if len(told) <= MOST_FACTS else [*told[:MOST_FACTS], ("more", len(told) - MOST_FACTS)]
 
 

@@ -108,7 +108,8 @@
       const [size, unit] = UNITS.find(([size]) => Math.abs(seconds) >= size) || [1, "s"];
       const text = `${Math.floor(Math.abs(seconds) / size)} ${unit}`;
       one.title = `${one.dateTime.slice(0, 10)} ${one.dateTime.slice(11, 19)} UTC`;
-      one.textContent = !seconds ? "now" : seconds < 0 ? `in ${text}` : `${text} ago`;
+      if (one.className === "until") one.textContent = seconds < 0 ? `for another ${text}` : "until now";
+      else one.textContent = !seconds ? "now" : seconds < 0 ? `in ${text}` : `${text} ago`;
     }
   }
   setInterval(() => { if (!document.hidden) { ages(); watch(); } }, 1000);

@@ -144,3 +144,23 @@ def test_a_stream_is_closed_while_its_tab_is_hidden(shelf: str, tmp_path: Path):
         wait_for(lambda: tab.page.wait_for_timeout(50) or any("items.live" in url for url in ended), STUCK_SECONDS)
         with tab.page.expect_request("**/items.live*"):
             tab.page.evaluate(hide, False)
+
+
+def test_more_pages_than_a_browser_has_connections_load_and_follow_the_store(shelf: str, tmp_path: Path):
+    """A browser opens six connections to a server, and a stream is one of them."""
+    chromium()
+    with served(shelf, tmp_path) as address, browsing(address) as tab:
+        tab.page.set_default_timeout(PATIENT_MS)
+        tabs = [tab.page, *(tab.page.context.new_page() for _ in range(7))]
+        for one in tabs:
+            one.goto(f"{address}/items?state=pending", wait_until="load")
+            one.get_by_role("rowheader", name="late").wait_for()
+        assert not any(one.evaluate("document.hidden") for one in tabs)
+        books(shelf).add(["later"])
+        for one in tabs:
+            one.get_by_role("rowheader", name="later").wait_for()
+        # One that waits for its turn can be left.
+        for one in tabs:
+            one.goto(f"{address}/items?state=failed", wait_until="load")
+            one.get_by_role("rowheader", name="bad-1").wait_for()
+        assert tab.problems == []

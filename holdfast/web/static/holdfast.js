@@ -7,11 +7,27 @@
   // Live ---------------------------------------------------------------------------------------------------------------
   // A stream says something every 5 seconds; one that has not for so long is not live.
   const QUIET = 15000;
-  let stream = null, heard = 0, skew = 0;
+  // A browser has six connections to a server. Four may be streams, so that pages can load: where more are in sight, they take turns.
+  const STREAMS = [1, 2, 3, 4].map((n) => `holdfast-stream-${n}`);
+  const TURN = 5000, IN_TURNS = "live in turns: many pages are in sight";
+  let stream = null, turn = null, name = null, began = 0, heard = 0, skew = 0;
 
-  function open() {
-    if (!live || !live.dataset.live || stream || document.hidden) return;
-    heard = Date.now();
+  async function open() {
+    if (!live || !live.dataset.live || turn || document.hidden) return;
+    const mine = turn = new AbortController(), locks = navigator.locks;
+    // Browsers have locks with HTTPS, and for servers on this machine.
+    if (!locks) return listen();
+    const held = (await locks.query()).held.map((one) => one.name);
+    if (mine.signal.aborted) return;
+    const free = STREAMS.find((one) => !held.includes(one));
+    if (!free) say(IN_TURNS);
+    name = free || STREAMS[Math.floor(Math.random() * STREAMS.length)];
+    const wait = () => new Promise((done) => { mine.signal.onabort = done; listen(); });
+    locks.request(name, { signal: mine.signal }, wait).catch(() => {});
+  }
+
+  function listen() {
+    heard = began = Date.now();
     const address = new URL(live.dataset.live, location.href);
     address.searchParams.set("mark", live.dataset.mark);
     stream = new EventSource(address);
@@ -44,16 +60,24 @@
   // By the server's clock.
   function clock(now) { skew = Date.parse(now) - Date.now(); }
 
-  function watch() {
-    if (!stream || Date.now() - heard < QUIET) return;
-    say("not live: the server is silent");
-    // Perhaps only this connection is dead.
-    close(); open();
+  async function watch() {
+    if (!stream) return;
+    if (Date.now() - heard >= QUIET) {
+      say("not live: the server is silent");
+      // Perhaps only this connection is dead.
+      close(); open();
+    } else if (name && Date.now() - began > TURN) {
+      const { pending } = await navigator.locks.query();
+      if (!stream || !pending.some((one) => one.name === name)) return;
+      say(IN_TURNS);
+      close(); open();
+    }
   }
 
   function close() {
     if (stream) stream.close();
-    stream = null;
+    if (turn) turn.abort();
+    stream = turn = name = null;
   }
 
   function say(text) { if (said && said.textContent !== text) said.textContent = text; }

@@ -154,15 +154,16 @@ def test_a_worker_finishes_what_a_killed_dashboard_has_begun_and_each_item_is_ac
 
 @pytest.mark.fault(1)
 @pytest.mark.req("P17")
-@pytest.mark.parametrize("at", ["store.save_action:1", "store.save_action:3"])
+@pytest.mark.parametrize(("at", "chunks"), [("store.save_action:1", 0), ("store.save_action:3", 2)])
 def test_a_form_that_is_sent_again_after_its_server_was_killed_acts_once(
-    cancelled: Crew, serve: Callable[..., Served], at: str
+    cancelled: Crew, serve: Callable[..., Served], at: str, chunks: int
 ):
     """Whether the action was begun, which whoever sent the form cannot know, or was not."""
     killed = serve(at=at)
     form = killed.form()
     killed.confirm(form)
     assert killed.process.wait(60) == -signal.SIGKILL
+    assert sum(sent_back(cancelled).values()) == chunks * CHUNK
     again = serve()
     assert again.confirm({**form, **again.token()}) is not None
     wait_for(lambda: not cancelled.app.actions(only_open=True))

@@ -12,7 +12,7 @@ from holdfast.errors import UsageError
 
 
 @click.command(short_help="Bulk actions: list, continue, stop, undo.")
-@click.argument("number", type=click.IntRange(min=1), metavar="[ID]", required=False)
+@click.argument("number", type=click.IntRange(1, 2**63 - 1), metavar="[ID]", required=False)
 @click.option("--open", "only_open", is_flag=True, help="Only actions that are not finished.")
 @click.option("--continue", "go_on", is_flag=True, help="Continue it until it is done.")
 @click.option("--stop", is_flag=True, help="End it now. What it has done stays done.")

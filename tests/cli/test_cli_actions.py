@@ -63,6 +63,7 @@ def test_one_action_is_told_with_the_outcome_of_each_item(five: Any) -> None:
     assert "when it began it meant 5; done: 5 (5 pending)\n" in page
     assert "cancelled  books/extract  d  was=pending\n" in page
     assert "there is no action 999" in five("actions", "999", code=2).stderr
+    assert "not in the range" in five("actions", "9" * 23, code=2).stderr
 
 
 def test_what_had_changed_meanwhile_is_told_of_the_action(five: Any) -> None:

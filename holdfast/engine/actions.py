@@ -27,7 +27,7 @@ from holdfast.engine.retry_and_cancel import CancelStages, RetryStages
 from holdfast.engine.selection import ActionPlace, Who
 from holdfast.engine.undo import Trail, UndoCancel, UndoForget, UndoRestore, UndoRetry, follow
 from holdfast.errors import UsageError
-from holdfast.model import codec
+from holdfast.model import codec, shapes
 from holdfast.model.error_fingerprint import storable
 from holdfast.model.log_lines import logger
 from holdfast.store import Store, Transaction
@@ -389,7 +389,7 @@ def _read(row: dict[str, Any]) -> Action:
             row["created_at"],
             row["touched_at"],
             msgspec.json.decode(row["preview"], type=Preview),
-            codec.stored(row["counts"], {}),
+            codec.stored(row["counts"], {}, shapes.COUNTS),
             row["ended_at"],
             row["error"],
         )

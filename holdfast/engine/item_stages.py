@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from holdfast.model import codec
+from holdfast.model import codec, shapes
 from holdfast.model.facts import Facts
 from holdfast.model.states import State
 from holdfast.store import Transaction
@@ -72,7 +72,8 @@ def read_leases(tx: Transaction, item: int, key: str) -> dict[int, Facts]:
     found = {}
     for row in tx.records("item_lease", item=item):
         same_clock = row["clock"] == tx.store.driver.clock_name
-        notes = [one for one in codec.stored(row["facts"], {}).get("progress", []) if one["item"] == key]
+        facts = codec.stored(row["facts"], {}, shapes.WorkerFacts)
+        notes = [one for one in facts.get("progress", ()) if one["item"] == key]
         found[row["stage"]] = {
             "worker": row["name"],
             "process": None if row["process"] is None else row["process"].partition(" ")[0],

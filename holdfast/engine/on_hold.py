@@ -19,7 +19,7 @@ from holdfast.engine.hand_back import release
 from holdfast.engine.layout import layout
 from holdfast.engine.resource_feedback import settle
 from holdfast.engine.stray_rows import without_strays
-from holdfast.model import codec
+from holdfast.model import codec, shapes
 from holdfast.model.layout import StageRow
 from holdfast.model.states import Rerun, State
 from holdfast.store import Transaction
@@ -82,8 +82,8 @@ def outdated_workers(tx: Transaction, stage: StageRow) -> list[Outdated]:
     """Live workers that would run a stage with another version of its code."""
     found = []
     for name, stages, versions in tx.run("living_workers", now=tx.steady, clock=tx.store.driver.clock_name):
-        version = codec.stored(versions, {}).get(str(stage.id))
-        if stage.id in codec.stored(stages, []) and not stage.stands(version):
+        version = codec.stored(versions, {}, shapes.VERSIONS).get(stage.id)
+        if stage.id in codec.stored(stages, [], shapes.NUMBERS) and not stage.stands(version):
             found.append(Outdated(name, version))
     return found
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,11 +20,12 @@ from holdfast.clock import SECOND, microseconds
 from holdfast.engine.add import merged, overwrite
 from holdfast.engine.upsert import Decide, NewItem, upsert
 from holdfast.errors import LeaseLost, UsageError
-from holdfast.model import codec
+from holdfast.model import codec, shapes
 from holdfast.model.backoff import Backoff
 from holdfast.model.did_you_mean import there_are
 from holdfast.model.error_fingerprint import storable
 from holdfast.model.found_items import Checked, LookCounts, LookedUp
+from holdfast.model.plausible import MOST, is_count
 from holdfast.model.schedule import NEVER
 from holdfast.store import Transaction
 
@@ -65,6 +66,8 @@ class DueSource:
     run: int
     definition: str
     memory: dict[str, Any]
+    #: The memory as it is stored.
+    saved: str
     #: Counts of this run so far, including those of a worker that died.
     counts: LookCounts
     failures: int
@@ -121,7 +124,7 @@ def sources(tx: Transaction) -> list[dict[str, Any]]:
     """Every source with its last and next look, what the last one found, and its error."""
     answer = []
     for row in tx.records("read_sources"):
-        look = codec.stored(row["found"], {})
+        look = _look(row["found"])
         answer.append(
             {
                 "pipeline": row["pipeline_name"],
@@ -133,7 +136,7 @@ def sources(tx: Transaction) -> list[dict[str, Any]]:
                 "looked_at": row["looked_at"],
                 "failures": row["failures"],
                 "error": row["error"],
-                "counts": look.get("counts"),
+                "counts": None if look is None else look.counts.as_dict(),
             }
         )
     return answer
@@ -189,10 +192,13 @@ def take_due(
     for id_, pipeline, name, memory, run, failures, found in tx.run(
         "take_source", sources=sorted(rows), worker=worker, now=tx.now
     ):
-        look = codec.stored(found, {"ended": True})
-        if look["ended"]:
-            run += 1
-        counts = LookCounts() if look["ended"] else LookCounts(**{**look["counts"], "bad": 0})
+        look = _look(found)
+        if look is None or look.ended:
+            if not is_count(run):
+                [(run,)] = tx.run("last_run", source=id_, most=MOST)
+            run, counts = run + 1, LookCounts()
+        else:
+            counts = replace(look.counts, bad=0)
         due = DueSource(
             id_,
             rows[id_]["pipeline_name"],
@@ -202,6 +208,7 @@ def take_due(
             run,
             _definition(memory),
             _unwrapped(memory),
+            memory,
             counts,
             failures,
         )
@@ -295,7 +302,7 @@ def finish_look(
     if error is None:
         tx.record("discovered", pipeline=due.pipeline_number, **facts)
     else:
-        failures = due.failures + 1
+        failures = 1 + (due.failures if is_count(due.failures) else 0)
         error = storable(error)
         wait = microseconds(BACKOFF.ceiling(failures) * random.uniform(0.5, 1.0))
         # Jitter only adds to the wait that the server asked for.
@@ -380,5 +387,10 @@ def _definition(memory: str) -> str:
 
 
 def _unwrapped(memory: str) -> dict[str, Any]:
-    kept = codec.stored(memory, {}).get("kept", {})
-    return kept if isinstance(kept, dict) else {}
+    kept: dict[str, Any] = codec.stored(memory, {}, shapes.Memory).get("kept", {})
+    return kept
+
+
+def _look(found: str | None) -> shapes.Look | None:
+    look: shapes.Look | None = codec.stored(found, None, shapes.Look)
+    return look

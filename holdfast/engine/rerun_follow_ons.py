@@ -14,7 +14,7 @@ from holdfast.engine.describe_chain import describe_chain
 from holdfast.engine.layout import layout
 from holdfast.engine.reopen import reopen
 from holdfast.engine.runaway_reruns import pause_runaway
-from holdfast.model import codec
+from holdfast.model import codec, shapes
 from holdfast.model.layout import StageRow
 from holdfast.model.states import Rerun, State
 from holdfast.store import Transaction
@@ -42,7 +42,7 @@ def rerun_items(tx: Transaction, pipeline: str, asked: Mapping[int, Sequence[int
 def _allowed(tx: Transaction, pipeline: str, asked: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
     """The items that are not asked for by their own reruns, each with the chain of items that caused it."""
     askers = sorted({asker for several in asked.values() for asker in several})
-    before = {item: codec.stored(led_by, []) for item, led_by in tx.run("read_reruns", items=askers)}
+    before = {item: codec.stored(led_by, [], shapes.NUMBERS) for item, led_by in tx.run("read_reruns", items=askers)}
     allowed: dict[int, list[int]] = {}
     for item, several in asked.items():
         ways = [[*before.get(asker, ()), asker] for asker in several]

@@ -8,7 +8,7 @@ from holdfast.engine import claim_within_limits
 from holdfast.engine.blocked_since import BlockedSince
 from holdfast.engine.item_pages import items
 from holdfast.engine.layout import layout
-from holdfast.model import codec
+from holdfast.model import codec, shapes
 from holdfast.model.definition_changes import release
 from holdfast.model.duration_buckets import percentile_us
 from holdfast.model.error_fingerprint import cause_of
@@ -177,7 +177,7 @@ def workers(tx: Transaction) -> list[Facts]:
     known = layout(tx).stages
     found = []
     for row in tx.records("read_workers"):
-        stages = [known[number].label for number in codec.stored(row["stages"], []) if number in known]
+        stages = [known[number].label for number in codec.stored(row["stages"], [], shapes.NUMBERS) if number in known]
         same_clock = row["clock"] == tx.store.driver.clock_name
         found.append(
             {
@@ -189,13 +189,13 @@ def workers(tx: Transaction) -> list[Facts]:
                 "heartbeat_at": row["beat_at"],
                 "lease_seconds": row["lease_us"] / 1e6,
                 "stages": stages,
-                "versions": _by_label(known, codec.stored(row["versions"], {})),
+                "versions": _by_label(known, codec.stored(row["versions"], {}, shapes.VERSIONS)),
                 **_NOTHING_REPORTED,
-                **codec.stored(row["facts"], {}),
+                **codec.stored(row["facts"], {}, shapes.WorkerFacts),
             }
         )
     return found
 
 
-def _by_label(known: Mapping[int, StageRow], versions: Mapping[str, str]) -> dict[str, str]:
-    return {known[int(number)].label: version for number, version in versions.items() if int(number) in known}
+def _by_label(known: Mapping[int, StageRow], versions: Mapping[int, str]) -> dict[str, str]:
+    return {known[number].label: version for number, version in versions.items() if number in known}

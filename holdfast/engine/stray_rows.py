@@ -14,8 +14,9 @@ from typing import Any
 from holdfast.engine.claim import Lease
 from holdfast.engine.layout import layout
 from holdfast.engine.memos import LOWEST, all_memos
-from holdfast.model import codec
+from holdfast.model import codec, shapes
 from holdfast.model.log_lines import logger
+from holdfast.model.plausible import LAST, MOST
 from holdfast.model.states import State
 from holdfast.store import Store, Transaction
 
@@ -27,24 +28,10 @@ StoredRow = Sequence[Any]
 HEAD = 100
 #: How many are reported, or set aside, at a time.
 CHUNK = 1000
+#: Tables in which a repair searches for rows that belong to no item or no alert.
+LOST = ("children", "chains", "deliveries")
 #: How many rows of a table are read at a time, by their numbers.
 STRETCH = 2000
-
-#: Text columns of the tables that are read in chunks by number, and of the small ones; each with the type of its JSON value.
-_LARGE: Mapping[str, Mapping[str, type]] = {
-    "items": {"data": dict},
-    "outcomes": {"result": object},
-    "calls": {"facts": dict, "value": object},
-    "events": {"data": dict},
-}
-_SMALL: Mapping[str, Mapping[str, type]] = {
-    "workers": {"stages": list, "versions": dict, "facts": dict},
-    "stages": {"after": list, "compatible": list, "resources": list, "formerly": list},
-    "pipelines": {"guards": dict, "tuned": dict, "provenance": list},
-    "resources": {"spec": dict, "tuned": dict},
-    "minutes": {"counts": dict},
-    "actions": {"filter": dict, "place": dict, "preview": object, "counts": dict},
-}
 
 
 # In the way of work ---------------------------------------------------------------------------------------------------
@@ -63,7 +50,7 @@ def without_strays(tx: Transaction, table: str, rows: Sequence[StoredRow], colum
         if row[stage] in known and row[item] in there and not is_ended:
             kept.append(row)
         else:
-            _set_aside(tx, table, dict(zip(columns, row, strict=False)), _why(row[stage], row[item], known, is_ended))
+            set_aside(tx, table, dict(zip(columns, row, strict=False)), _why(row[stage], row[item], known, is_ended))
     return kept
 
 
@@ -87,7 +74,7 @@ def take_if_ended(tx: Transaction, lease: Lease) -> bool:
     if lease.rerun or not tx.run("ended_among", items=[lease.item], stages=[lease.stage]):
         return False
     for row in tx.records("take_from_leases", stage=lease.stage, item=lease.item):
-        _set_aside(tx, "leases", row, _why(lease.stage, lease.item, layout(tx).stages, True))
+        set_aside(tx, "leases", row, _why(lease.stage, lease.item, layout(tx).stages, True))
         # It was never counted before it was claimed.
         tx.count(lease.stage, State.IN_PROGRESS, -1)
         tx.count(lease.stage, State.PENDING, 1)
@@ -103,7 +90,7 @@ def take_from_queues(tx: Transaction, stages: Sequence[int]) -> None:
     """Set those aside."""
     for stage in stages:
         for item, attempts in tx.run("take_stray_waiting", stage=stage, most=HEAD):
-            _set_aside(tx, "waiting", {"stage": stage, "item": item, "attempts": attempts}, f"there is no item {item}")
+            set_aside(tx, "waiting", {"stage": stage, "item": item, "attempts": attempts}, f"there is no item {item}")
 
 
 # Everywhere -----------------------------------------------------------------------------------------------------------
@@ -113,8 +100,20 @@ def find(tx: Transaction, progress: Callable[[str, int], None] | None = None) ->
     """Every stray, each as a sentence, up to a limit. Reads every row."""
     known = layout(tx).stages
     rows = tx.run("stray_rows", most=CHUNK)
-    lost = [f"items {id_}: there is no pipeline {number}" for id_, number in tx.run("items_of_no_pipeline", most=CHUNK)]
-    return _described(rows, known) + lost + list(_unreadable(tx, progress))
+    return [*_described(rows, known), *_lost(tx), *_impossible(tx), *_unreadable(tx, progress)]
+
+
+def _lost(tx: Transaction) -> list[str]:
+    return [
+        f"{table} {number}: there is no {what} {target}"
+        for statement in ("rows_of_nothing", "derived_rows_of_nothing")
+        for table, number, what, target in tx.run(statement, most=CHUNK)
+    ]
+
+
+def _impossible(tx: Transaction) -> list[str]:
+    rows = tx.run("impossible_numbers", most=CHUNK, most_often=MOST, last=LAST)
+    return [f"{table} {number}: its {column} cannot be {value}" for table, number, column, value in rows]
 
 
 def repair(reader: Store, writer: Store) -> list[str]:
@@ -128,21 +127,32 @@ def repair(reader: Store, writer: Store) -> list[str]:
         rows = reader.read(lambda tx: tx.run("stray_rows", most=CHUNK))
         done += writer.write(partial(_take, rows=rows)) if rows else []
         if len(rows) < CHUNK:
-            return done
+            break
+    for table in LOST:
+        while lost := writer.write(partial(_take_lost, table=table)):
+            done += lost
+    return done
 
 
 def _take(tx: Transaction, rows: Sequence[StoredRow]) -> list[str]:
     known = layout(tx).stages
     for table, stage, item, is_there in rows:
         for row in tx.records(f"take_from_{table}", stage=stage, item=item):
-            _set_aside(tx, table, row, _why(stage, item, known, is_there))
+            set_aside(tx, table, row, _why(stage, item, known, is_there))
     return _described(rows, known)
+
+
+def _take_lost(tx: Transaction, table: str) -> list[str]:
+    rows = tx.records(f"take_lost_{table}", most=CHUNK)
+    for row in rows:
+        set_aside(tx, table, row, "what it belongs to does not exist")
+    return [f"{table} {next(iter(row.values()))}: what it belongs to does not exist" for row in rows]
 
 
 def _unreadable(tx: Transaction, progress: Callable[[str, int], None] | None) -> Iterator[str]:
     [(items, calls, events)] = tx.run("last_numbers")
-    last = {"items": items, "outcomes": items, "calls": calls, "events": events}
-    for table, columns in _LARGE.items():
+    last = {"items": items, "outcomes": items, "calls": calls, "events": events, "chains": items}
+    for table, columns in shapes.LARGE.items():
         for rows in _stretches(tx, table):
             yield from _bad_texts(table, columns, rows)
             if progress is not None:
@@ -150,7 +160,7 @@ def _unreadable(tx: Transaction, progress: Callable[[str, int], None] | None) ->
         if progress is not None:
             progress(table, last[table] or 0)
     yield from _unreadable_memos(tx, progress)
-    for table, columns in _SMALL.items():
+    for table, columns in shapes.SMALL.items():
         yield from _bad_texts(table, columns, tx.run(f"texts_of_{table}"))
 
 
@@ -181,10 +191,10 @@ def _unreadable_memos(tx: Transaction, progress: Callable[[str, int], None] | No
             progress("memos", read)
 
 
-def _bad_texts(table: str, columns: Mapping[str, type], rows: Iterable[StoredRow]) -> Iterator[str]:
+def _bad_texts(table: str, columns: Mapping[str, Any], rows: Iterable[StoredRow]) -> Iterator[str]:
     for number, *texts in rows:
-        for (column, kind), text in zip(columns.items(), texts, strict=True):
-            if text is not None and not codec.is_json(text, kind):
+        for (column, shape), text in zip(columns.items(), texts, strict=True):
+            if text is not None and not codec.is_json(text, shape):
                 yield f"{table} {number}: its {column} cannot be read"
 
 
@@ -202,6 +212,7 @@ def _why(stage: int, item: int, known: Mapping[int, object], is_there: object) -
     return "this stage has ended, and nobody has asked for a rerun" if is_there else f"there is no item {item}"
 
 
-def _set_aside(tx: Transaction, table: str, row: dict[str, Any], why: str) -> None:
+def set_aside(tx: Transaction, table: str, row: dict[str, Any], why: str) -> None:
+    """Record a row that was removed from its table."""
     log.warning("a row of %s is set aside: %s", table, why)
     tx.record("row_set_aside", table=table, row=row, why=why)

@@ -8,6 +8,7 @@ with sorted keys, so that order alone never makes two values differ.
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -75,11 +76,13 @@ def decode(text: str | bytes) -> Any:
 _UNREADABLE = object()
 
 
-def stored(text: str | None, otherwise: Any) -> Any:
-    """The value of a text in the database; the default if it is not of the same type. Other programs may have written to the
-    tables, and one bad row must not prevent reading the others."""
-    value = decode_if_possible(text)
-    return value if isinstance(value, type(otherwise)) else otherwise
+def stored(text: str | None, otherwise: Any, shape: Any = None) -> Any:
+    """The value of a text in the database; the default if it is not of this shape (`model/shapes.py`), or of its type. Other
+    programs may have written to the tables, and one bad row must not prevent reading the others."""
+    value = decode_if_possible(text, Any if shape is None else shape)
+    return (
+        value if value is not _UNREADABLE and (shape is not None or isinstance(value, type(otherwise))) else otherwise
+    )
 
 
 def shown(text: str) -> Any:
@@ -88,18 +91,22 @@ def shown(text: str) -> Any:
     return {"cannot be read": plain_text(str(text), 200)} if value is _UNREADABLE else value
 
 
-def is_json(text: str | None, kind: type = object) -> bool:
+def is_json(text: str | None, shape: Any = object) -> bool:
     """Whether a text in the database decodes to this type."""
-    value = decode_if_possible(text)
-    return value is not _UNREADABLE and isinstance(value, kind)
+    return decode_if_possible(text, shape) is not _UNREADABLE
 
 
-def decode_if_possible(text: str | None) -> Any:
-    """The decoded value; a value that JSON cannot have if the text is not JSON."""
+def decode_if_possible(text: str | None, shape: Any = Any) -> Any:
+    """The decoded value; a value that JSON cannot have if the text is not JSON, or not of this shape."""
     try:
-        return _decode(text or "")
+        return _decode(text or "") if shape is Any else _decoder(shape).decode(text or "")
     except (msgspec.DecodeError, TypeError, ValueError, RecursionError):
         return _UNREADABLE
+
+
+@lru_cache
+def _decoder(shape: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(shape)
 
 
 def digest(value: Any) -> str:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
 
 from holdfast.model import codec
 from holdfast.model.item import check_key
 
+#: Far from what a column cannot hold.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 #: Longer marks are replaced by their hash.
 MARK_LENGTH = 200
 PART_LENGTH = 8
@@ -97,12 +101,12 @@ def short_hash(text: str) -> str:
 class LookCounts:
     """The items of one look, counted. `bad` rows were skipped."""
 
-    found: int = 0
-    new: int = 0
-    changed: int = 0
-    unchanged: int = 0
-    vanished: int = 0
-    bad: int = 0
+    found: Count = 0
+    new: Count = 0
+    changed: Count = 0
+    unchanged: Count = 0
+    vanished: Count = 0
+    bad: Count = 0
 
     def __add__(self, other: LookCounts) -> LookCounts:
         mine, its = asdict(self), asdict(other)

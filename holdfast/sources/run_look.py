@@ -126,7 +126,7 @@ class _Look:
         #: The source is exhausted. What it remembers from here on belongs to a complete look, and is saved with its end.
         self._through = False
         #: What is saved: the memory of the source, and the number of bad rows.
-        self._saved = poll_sources.remembered(due, due.memory)
+        self._saved = due.saved
         self._bad_saved = 0
         #: Kept with the items: the span of this look.
         self._traceparent: str | None = None

@@ -40,6 +40,10 @@ WITH chosen AS MATERIALIZED (
 UPDATE holdfast_sources SET worker = :worker WHERE id IN (SELECT id FROM chosen)
 RETURNING id, pipeline, name, memory, run, failures, found;
 
+-- name: last_run
+-- Asked where the number of runs cannot be true: the last look in which something was seen.
+SELECT COALESCE(MAX(run), 0) FROM holdfast_found WHERE source = :source AND run BETWEEN 0 AND :most;
+
 -- name: begin_look
 UPDATE holdfast_sources SET run = :run, found = :found WHERE id = :source AND worker = :worker;
 

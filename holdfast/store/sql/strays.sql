@@ -18,9 +18,102 @@ LIMIT :most;
 -- name: ended_among
 SELECT item, stage FROM holdfast_outcomes WHERE item {in items} AND stage {in stages};
 
--- name: items_of_no_pipeline
-SELECT i.id, i.pipeline FROM holdfast_items i WHERE NOT EXISTS (SELECT 1 FROM holdfast_pipelines p WHERE p.id = i.pipeline)
-ORDER BY i.id LIMIT :most;
+-- name: rows_of_nothing
+-- Rows of tables that no worker needs to go on: each belongs to something that does not exist.
+SELECT x.place, x.number, x.what, x.target FROM (
+    SELECT 'items' AS place, x.id AS number, 'pipeline' AS what, CAST(x.pipeline AS TEXT) AS target FROM holdfast_items x
+    WHERE NOT EXISTS (SELECT 1 FROM holdfast_pipelines p WHERE p.id = x.pipeline) UNION ALL
+    SELECT 'sources', x.id, 'pipeline', CAST(x.pipeline AS TEXT) FROM holdfast_sources x
+    WHERE NOT EXISTS (SELECT 1 FROM holdfast_pipelines p WHERE p.id = x.pipeline) UNION ALL
+    SELECT 'children', x.child, 'item', CAST(x.child AS TEXT) FROM holdfast_children x
+    WHERE NOT EXISTS (SELECT 1 FROM holdfast_items i WHERE i.id = x.child) UNION ALL
+    SELECT 'children', x.child, 'item', CAST(x.parent AS TEXT) FROM holdfast_children x
+    WHERE NOT EXISTS (SELECT 1 FROM holdfast_items i WHERE i.id = x.parent) UNION ALL
+    SELECT 'chains', x.item, 'item', CAST(x.item AS TEXT) FROM holdfast_chains x
+    WHERE NOT EXISTS (SELECT 1 FROM holdfast_items i WHERE i.id = x.item) UNION ALL
+    SELECT 'deliveries', x.id, 'alert', CAST(x.alert AS TEXT) FROM holdfast_deliveries x
+    WHERE NOT EXISTS (SELECT 1 FROM holdfast_alerts a WHERE a.name = x.alert) UNION ALL
+    SELECT 'reservations', x.lease, 'resource', CAST(x.resource AS TEXT) FROM holdfast_reservations x
+    WHERE NOT EXISTS (SELECT 1 FROM holdfast_resources r WHERE r.id = x.resource) UNION ALL
+    SELECT DISTINCT 'found', x.source, 'source', CAST(x.source AS TEXT) FROM holdfast_found x
+    WHERE NOT EXISTS (SELECT 1 FROM holdfast_sources s WHERE s.id = x.source) UNION ALL
+    SELECT DISTINCT 'lookups', x.source, 'source', CAST(x.source AS TEXT) FROM holdfast_lookups x
+    WHERE NOT EXISTS (SELECT 1 FROM holdfast_sources s WHERE s.id = x.source) UNION ALL
+    SELECT DISTINCT 'error_groups', x.stage, 'stage', CAST(x.stage AS TEXT) FROM holdfast_error_groups x
+    WHERE NOT EXISTS (SELECT 1 FROM holdfast_stages s WHERE s.id = x.stage)) AS x LIMIT :most;
+
+-- name: take_lost_children
+DELETE FROM holdfast_children WHERE (parent, child) IN (
+    SELECT c.parent, c.child FROM holdfast_children c WHERE NOT EXISTS (SELECT 1 FROM holdfast_items i WHERE i.id = c.child)
+       OR NOT EXISTS (SELECT 1 FROM holdfast_items i WHERE i.id = c.parent) LIMIT :most) RETURNING child, parent;
+
+-- name: take_lost_chains
+DELETE FROM holdfast_chains WHERE item IN (
+    SELECT c.item FROM holdfast_chains c WHERE NOT EXISTS (SELECT 1 FROM holdfast_items i WHERE i.id = c.item) LIMIT :most)
+RETURNING item, led_by;
+
+-- name: take_lost_deliveries
+DELETE FROM holdfast_deliveries WHERE id IN (
+    SELECT d.id FROM holdfast_deliveries d WHERE NOT EXISTS (SELECT 1 FROM holdfast_alerts a WHERE a.name = d.alert) LIMIT :most)
+RETURNING id, alert, body;
+
+-- name: impossible_numbers
+-- Counts that nothing can have reached, reasons to run again that nobody has, and times that no calendar knows.
+SELECT x.place, x.number, x.what, x.value FROM (
+    SELECT 'waiting' AS place, CAST(item AS TEXT) AS number, 'attempts' AS what, attempts AS value FROM holdfast_waiting
+    WHERE attempts NOT BETWEEN 0 AND :most_often UNION ALL
+    SELECT 'waiting', CAST(item AS TEXT), 'alone', alone FROM holdfast_waiting
+    WHERE alone NOT BETWEEN 0 AND 1000 UNION ALL
+    SELECT 'waiting', CAST(item AS TEXT), 'rerun', rerun FROM holdfast_waiting
+    WHERE rerun NOT BETWEEN 0 AND 2 UNION ALL
+    SELECT 'delayed', CAST(item AS TEXT), 'attempts', attempts FROM holdfast_delayed
+    WHERE attempts NOT BETWEEN 0 AND :most_often UNION ALL
+    SELECT 'delayed', CAST(item AS TEXT), 'alone', alone FROM holdfast_delayed
+    WHERE alone NOT BETWEEN 0 AND 1000 UNION ALL
+    SELECT 'delayed', CAST(item AS TEXT), 'rerun', rerun FROM holdfast_delayed
+    WHERE rerun NOT BETWEEN 0 AND 2 UNION ALL
+    SELECT 'holds', CAST(item AS TEXT), 'attempts', attempts FROM holdfast_holds
+    WHERE attempts NOT BETWEEN 0 AND :most_often UNION ALL
+    SELECT 'holds', CAST(item AS TEXT), 'alone', alone FROM holdfast_holds
+    WHERE alone NOT BETWEEN 0 AND 1000 UNION ALL
+    SELECT 'holds', CAST(item AS TEXT), 'rerun', rerun FROM holdfast_holds
+    WHERE rerun NOT BETWEEN 0 AND 2 UNION ALL
+    SELECT 'leases', CAST(id AS TEXT), 'attempt', attempt FROM holdfast_leases
+    WHERE attempt NOT BETWEEN 0 AND :most_often UNION ALL
+    SELECT 'leases', CAST(id AS TEXT), 'alone', alone FROM holdfast_leases
+    WHERE alone NOT BETWEEN 0 AND 1000 UNION ALL
+    SELECT 'leases', CAST(id AS TEXT), 'rerun', rerun FROM holdfast_leases
+    WHERE rerun NOT BETWEEN 0 AND 2 UNION ALL
+    SELECT 'outcomes', CAST(item AS TEXT), 'attempts', attempts FROM holdfast_outcomes
+    WHERE attempts NOT BETWEEN 0 AND :most_often UNION ALL
+    SELECT 'waiting', CAST(item AS TEXT), 'since', since FROM holdfast_waiting
+    WHERE since NOT BETWEEN 0 AND :last UNION ALL
+    SELECT 'delayed', CAST(item AS TEXT), 'due_at', due_at FROM holdfast_delayed
+    WHERE due_at NOT BETWEEN 0 AND :last UNION ALL
+    SELECT 'holds', CAST(item AS TEXT), 'since', since FROM holdfast_holds
+    WHERE since NOT BETWEEN 0 AND :last UNION ALL
+    SELECT 'leases', CAST(id AS TEXT), 'since', since FROM holdfast_leases
+    WHERE since NOT BETWEEN 0 AND :last UNION ALL
+    SELECT 'outcomes', CAST(item AS TEXT), 'ended_at', ended_at FROM holdfast_outcomes
+    WHERE ended_at NOT BETWEEN 0 AND :last UNION ALL
+    SELECT 'events', CAST(id AS TEXT), 'at', at FROM holdfast_events
+    WHERE at NOT BETWEEN 0 AND :last UNION ALL
+    SELECT 'calls', CAST(id AS TEXT), 'at', at FROM holdfast_calls
+    WHERE at NOT BETWEEN 0 AND :last UNION ALL
+    SELECT 'deliveries', CAST(id AS TEXT), 'due_at', due_at FROM holdfast_deliveries
+    WHERE due_at NOT BETWEEN 0 AND :last UNION ALL
+    SELECT 'alerts', CAST(name AS TEXT), 'told_at', told_at FROM holdfast_alerts
+    WHERE told_at NOT BETWEEN 0 AND :last UNION ALL
+    SELECT 'sources', CAST(id AS TEXT), 'looked_at', looked_at FROM holdfast_sources
+    WHERE looked_at NOT BETWEEN 0 AND :last UNION ALL
+    SELECT 'deliveries', CAST(id AS TEXT), 'attempts', attempts FROM holdfast_deliveries
+    WHERE attempts NOT BETWEEN 0 AND :most_often UNION ALL
+    SELECT 'sources', CAST(id AS TEXT), 'failures', failures FROM holdfast_sources
+    WHERE failures NOT BETWEEN 0 AND :most_often UNION ALL
+    SELECT 'sources', CAST(id AS TEXT), 'run', run FROM holdfast_sources
+    WHERE run NOT BETWEEN 0 AND :most_often UNION ALL
+    SELECT 'alerts', CAST(name AS TEXT), 'looked_until', looked_until FROM holdfast_alerts
+    WHERE looked_until NOT BETWEEN 0 AND :last) AS x LIMIT :most;
 
 -- name: take_from_waiting
 DELETE FROM holdfast_waiting WHERE stage = :stage AND item = :item RETURNING stage, item, attempts, alone, rerun;
@@ -78,7 +171,7 @@ ORDER BY stage, item, name LIMIT :most;
 SELECT id, stages, versions, facts FROM holdfast_workers;
 
 -- name: texts_of_stages
-SELECT id, after, compatible, resources, formerly FROM holdfast_stages;
+SELECT id, after, compatible, resources, formerly, NULLIF(readings, '') FROM holdfast_stages;
 
 -- name: texts_of_pipelines
 SELECT id, guards, tuned, provenance FROM holdfast_pipelines;
@@ -91,3 +184,12 @@ SELECT minute, counts FROM holdfast_minutes;
 
 -- name: texts_of_actions
 SELECT id, filter, place, preview, counts FROM holdfast_actions;
+
+-- name: texts_of_sources
+SELECT id, memory, found FROM holdfast_sources;
+
+-- name: texts_of_deliveries
+SELECT id, body FROM holdfast_deliveries;
+
+-- name: texts_of_chains
+SELECT item, led_by FROM holdfast_chains WHERE item > :after ORDER BY item LIMIT :most;

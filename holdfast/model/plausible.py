@@ -1,0 +1,17 @@
+"""Numbers and times that can be true: something other than holdfast may have written the others."""
+
+from __future__ import annotations
+
+#: No counter of ours gets as far, and any column can hold the next number.
+MOST = 2**31 - 2
+#: The last moment that a calendar knows, in microseconds since 1970.
+LAST = 253_402_300_799_999_999
+
+
+def is_count(n: int) -> bool:
+    return 0 <= n <= MOST
+
+
+def is_time(at: int) -> bool:
+    """Whether a calendar knows it."""
+    return 0 <= at <= LAST

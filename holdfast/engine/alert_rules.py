@@ -17,11 +17,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.clock import SECOND, microseconds
-from holdfast.model import codec
+from holdfast.engine.stray_rows import set_aside
+from holdfast.model import codec, shapes
 from holdfast.model.alert import AlertRule
 from holdfast.model.backoff import Backoff
 from holdfast.model.error_fingerprint import storable
+from holdfast.model.log_lines import logger
+from holdfast.model.plausible import LAST, is_time
 from holdfast.store import Transaction
+
+log = logger("holdfast.alert")
 
 #: Events read at a time, fewer where their text is read too; and the most in one transaction.
 PAGE, PAGE_WITH_TEXT, MOST_READ = 1000, 200, 20_000
@@ -57,7 +62,7 @@ def anything_to_do(tx: Transaction, rules: Sequence[AlertRule]) -> bool:
     if len(seen) < len(rules):
         return True
     newest = _newest_event(tx)
-    if any(newest > seen[rule.name][0] and not _is_quiet(tx, rule, seen[rule.name][1]) for rule in rules):
+    if any(newest != seen[rule.name][0] and not _is_quiet(tx, rule, seen[rule.name][1]) for rule in rules):
         return True
     return bool(tx.run("any_delivery", alerts=names, now=tx.now, beyond=tx.now + _BEYOND_US))
 
@@ -119,6 +124,12 @@ def watch_events(tx: Transaction, rules: Sequence[AlertRule]) -> int:
             # In its quiet period nothing is read: what happens meanwhile counts afterwards.
             if settled > looked_until and not _is_quiet(tx, rule, told_at):
                 raised += _watch(tx, rule, looked_until, told_at, settled)
+            # Another worker may have looked further meanwhile, but not further than the newest event.
+            elif looked_until > settled and looked_until > (last := _newest_event(tx)):
+                log.warning(
+                    "alert %r had looked beyond the newest event; it looks at what happens from now on", rule.name
+                )
+                _move(tx, rule, last, told_at)
     return raised
 
 
@@ -134,8 +145,12 @@ def take_deliveries(tx: Transaction, rules: Sequence[AlertRule], worker: int, mo
     )
     taken = []
     for id_, alert, text, attempt in sorted(rows):
-        body = {"by": "", **codec.stored(text, {})}
-        taken.append(Delivery(id_, alert, body["by"], {"delivery": id_, **body}, attempt, worker))
+        if codec.is_json(text, shapes.Notice):
+            body = codec.decode(text)
+            taken.append(Delivery(id_, alert, body["by"], {"delivery": id_, **body}, attempt, worker))
+        else:
+            tx.run("end_delivery", id=id_, worker=worker)
+            set_aside(tx, "deliveries", {"id": id_, "alert": alert, "body": text}, "its body cannot be read")
     return taken
 
 
@@ -169,7 +184,7 @@ def _owner(pipelines: Sequence[str]) -> str | None:
 
 
 def _quiet_until(rule: AlertRule, told_at: int | None) -> int:
-    return 0 if told_at is None else told_at + rule.every_us
+    return 0 if told_at is None or not is_time(told_at) else told_at + rule.every_us
 
 
 def _is_quiet(tx: Transaction, rule: AlertRule, told_at: int | None) -> bool:
@@ -245,7 +260,9 @@ def _new(tx: Transaction, rule: AlertRule, after: int, until: int) -> Iterator[t
     """New events that match the rule, oldest first."""
     page = PAGE if rule.error is None else PAGE_WITH_TEXT
     while True:
-        rows = tx.run("new_matches", after=after, until=until, events=list(rule.events), most=page, **_filters(rule))
+        rows = tx.run(
+            "new_matches", after=after, until=until, last=LAST, events=list(rule.events), most=page, **_filters(rule)
+        )
         yield from ((id_, at) for id_, at, data in rows if _says(rule, data))
         if len(rows) < page:
             return
@@ -260,7 +277,9 @@ def _old(tx: Transaction, rule: AlertRule, until: int, since: int) -> list[tuple
     found = [
         (id_, at)
         for event in rule.events
-        for id_, at, data in tx.run("old_matches", event=event, since=since, until=until, most=most, **_filters(rule))
+        for id_, at, data in tx.run(
+            "old_matches", event=event, since=since, until=until, last=LAST, most=most, **_filters(rule)
+        )
         if _says(rule, data)
     ]
     return sorted(found)[-(rule.count - 1) :]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from holdfast.engine import poll_sources, status, stray_rows
+from holdfast.engine import alert_rules, poll_sources, status, stray_rows
+from holdfast.engine.alert_rules import Declared
 from holdfast.engine.check import check
 from holdfast.engine.item_stages import read_leases
 from holdfast.engine.on_hold import outdated_workers
+from holdfast.model.alert import AlertRule
 from tests.engine.discovering import Sources
 from tests.support.harness import App
 
@@ -17,6 +20,105 @@ pytestmark = pytest.mark.req("P9", "V7")
 
 FAR = 2**62
 LARGEST = 2**63 - 1
+
+
+# Alerts ---------------------------------------------------------------------------------------------------------------
+
+
+class Watch:
+    """Two rules that were looking before somebody wrote into the store."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        app.pipeline({"a": []})
+        self.rules = [
+            AlertRule.read(name, {"event": "attempt_failed", "log": True, "count": count})
+            for name, count in (("each", 1), ("twice", 2))
+        ]
+        self.pass_()
+
+    def pass_(self) -> int:
+        return self.app.store.write(lambda tx: alert_rules.watch_events(tx, self.rules))
+
+    def happen(self, n: int = 1) -> None:
+        self.app.store.write(lambda tx: [tx.record("attempt_failed", error="no") for _ in range(n)])
+
+    def bodies(self) -> list[dict[str, Any]]:
+        return [json.loads(row[0]) for row in self.app.query("SELECT body FROM holdfast_deliveries ORDER BY id")]
+
+    def put(self, body: str, attempts: int = 0) -> None:
+        self.app.execute(
+            "INSERT INTO holdfast_deliveries (alert, body, attempts, due_at) VALUES ('each', :body, :attempts, 0)",
+            body=body,
+            attempts=attempts,
+        )
+
+    def take(self) -> list[alert_rules.Delivery]:
+        number = self.app.worker("w").id
+        return self.app.store.write(lambda tx: alert_rules.take_deliveries(tx, self.rules, number, 10))
+
+
+@pytest.fixture
+def watch(app: App) -> Watch:
+    return Watch(app)
+
+
+@pytest.mark.parametrize("at", [FAR, -FAR, LARGEST, -1])
+def test_an_event_at_a_time_that_no_calendar_knows_raises_no_alert_and_stops_none(watch: Watch, at: int) -> None:
+    watch.app.execute("INSERT INTO holdfast_events (at, event, data) VALUES (:at, 'attempt_failed', '{}')", at=at)
+    [(number,)] = watch.app.query("SELECT MAX(id) FROM holdfast_events")
+    assert watch.pass_() == 0
+    assert f"events {number}: its at cannot be {at}" in check(watch.app.store)
+    watch.happen()
+    assert watch.pass_() == 1
+    watch.happen()
+    watch.app.clock.advance(400)
+    assert watch.pass_() == 2
+    assert [body["alert"] for body in watch.bodies()] == ["each", "each", "twice"]
+
+
+@pytest.mark.parametrize("body", ["{}", '{"by":"log","text":"x"}', '{"by":["log"],"text":"x","count":1}', "{", "[1]"])
+def test_a_notification_that_cannot_be_read_is_set_aside_and_the_others_are_delivered(watch: Watch, body: str) -> None:
+    watch.put(body, attempts=9)
+    watch.happen()
+    watch.pass_()
+    [(number, _)] = watch.app.query("SELECT MIN(id), 1 FROM holdfast_deliveries")
+    assert f"deliveries {number}: its body cannot be read" in check(watch.app.store)
+    [one] = watch.take()
+    assert watch.app.store.write(lambda tx: alert_rules.delivered(tx, one))
+    [event] = watch.app.events("row_set_aside")
+    assert (event["table"], event["row"]["body"]) == ("deliveries", body)
+    assert watch.app.query("SELECT COUNT(*) FROM holdfast_deliveries") == [(0,)]
+
+
+@pytest.mark.parametrize("attempts", [2**31 - 1, -5])
+def test_a_notification_with_attempts_that_nobody_has_made_gets_one_more(watch: Watch, attempts: int) -> None:
+    watch.happen()
+    watch.pass_()
+    watch.app.execute("UPDATE holdfast_deliveries SET attempts = :attempts", attempts=attempts)
+    [(number,)] = watch.app.query("SELECT id FROM holdfast_deliveries")
+    assert f"deliveries {number}: its attempts cannot be {attempts}" in check(watch.app.store)
+    [one] = watch.take()
+    assert watch.app.store.write(lambda tx: alert_rules.failed_delivery(tx, one, "no answer"))
+    assert [event["said"] for event in watch.app.events("alert_given_up")] == [one.body["text"]]
+
+
+def test_a_rule_that_has_looked_further_than_there_are_events_looks_again_from_here_on(watch: Watch) -> None:
+    watch.app.execute("UPDATE holdfast_alerts SET looked_until = :far WHERE name = 'each'", far=FAR)
+    assert f"alerts each: its looked_until cannot be {FAR}" in check(watch.app.store)
+    assert watch.app.store.read(lambda tx: alert_rules.anything_to_do(tx, watch.rules))
+    assert watch.pass_() == 0
+    watch.happen()
+    assert watch.pass_() == 1
+
+
+@pytest.mark.parametrize("told_at", [LARGEST, -LARGEST])
+def test_a_rule_that_told_at_a_time_that_no_calendar_knows_is_declared_and_tells(watch: Watch, told_at: int) -> None:
+    watch.app.execute("UPDATE holdfast_alerts SET told_at = :told_at, quiet_until = :told_at", told_at=told_at)
+    watch.app.store.write(lambda tx: alert_rules.declare(tx, ["p"], watch.rules))
+    assert watch.app.store.read(lambda tx: alert_rules.undeclared(tx, ["p"], watch.rules)) == Declared([], [])
+    watch.happen()
+    assert watch.pass_() == 1
 
 
 # Sources --------------------------------------------------------------------------------------------------------------

@@ -31,10 +31,11 @@ SELECT looked_until, told_at FROM holdfast_alerts WHERE name = :name {skip_locke
 UPDATE holdfast_alerts SET looked_until = :until, told_at = :told_at, quiet_until = :quiet_until, active = 1 WHERE name = :name;
 
 -- name: new_matches
--- New events that may match a rule. Their text is returned only if the rule needs it.
+-- New events that may match a rule. Their text is returned only if the rule needs it. One at a time that no calendar knows is
+-- passed over: something else has written it.
 SELECT e.id, e.at, CASE WHEN CAST(:error AS TEXT) IS NOT NULL THEN e.data END FROM holdfast_events e
 LEFT JOIN holdfast_pipelines p ON p.id = e.pipeline LEFT JOIN holdfast_stages s ON s.id = e.stage
-WHERE e.id > :after AND e.id <= :until AND e.event {in events text}
+WHERE e.id > :after AND e.id <= :until AND e.event {in events text} AND e.at BETWEEN 0 AND :last
   AND (CAST(:pipeline AS TEXT) IS NULL OR p.name = :pipeline) AND (CAST(:stage AS TEXT) IS NULL OR s.name = :stage)
   AND (CAST(:error AS TEXT) IS NULL OR {position}(e.data, :error) > 0)
 ORDER BY e.id LIMIT :most;
@@ -43,7 +44,7 @@ ORDER BY e.id LIMIT :most;
 -- The same before that, of one name: the newest first, as far as they may still count.
 SELECT e.id, e.at, CASE WHEN CAST(:error AS TEXT) IS NOT NULL THEN e.data END FROM holdfast_events e
 LEFT JOIN holdfast_pipelines p ON p.id = e.pipeline LEFT JOIN holdfast_stages s ON s.id = e.stage
-WHERE e.event = :event AND e.at > :since AND e.id <= :until
+WHERE e.event = :event AND e.at > :since AND e.at <= :last AND e.id <= :until
   AND (CAST(:pipeline AS TEXT) IS NULL OR p.name = :pipeline) AND (CAST(:stage AS TEXT) IS NULL OR s.name = :stage)
   AND (CAST(:error AS TEXT) IS NULL OR {position}(e.data, :error) > 0)
 ORDER BY e.at DESC LIMIT :most;
@@ -63,11 +64,12 @@ SELECT 1 FROM holdfast_deliveries d WHERE d.alert {in alerts text} AND (d.due_at
   AND (d.worker IS NULL OR NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = d.worker)) LIMIT 1;
 
 -- name: take_deliveries
+-- A count of attempts that cannot be true was written by something else: the notification gets one more.
 WITH chosen AS MATERIALIZED (
     SELECT d.id FROM holdfast_deliveries d WHERE d.alert {in alerts text} AND (d.due_at <= :now OR d.due_at > :beyond)
       AND (d.worker IS NULL OR NOT EXISTS (SELECT 1 FROM holdfast_workers w WHERE w.id = d.worker))
     ORDER BY d.id LIMIT :most {skip_locked})
-UPDATE holdfast_deliveries SET worker = :worker, attempts = attempts + 1 WHERE id IN (SELECT id FROM chosen)
+UPDATE holdfast_deliveries SET worker = :worker, attempts = CASE WHEN attempts BETWEEN 0 AND 1000 THEN attempts + 1 ELSE 1000 END WHERE id IN (SELECT id FROM chosen)
 RETURNING id, alert, body, attempts;
 
 -- name: end_delivery

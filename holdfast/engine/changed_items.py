@@ -43,12 +43,9 @@ def clear(tx: Transaction, after: WalkPlace, most: int = CHUNK) -> tuple[int, Wa
     cleared = 0
     for pipeline, same in groupby(rows, key=itemgetter(0)):
         items = [item for _, item in same]
-        kept = {
-            picture.item
-            for picture in pictures_of(tx, items, names[pipeline])
-            if picture.open or not picture.is_up_to_date(known)
-        }
-        # A deleted item needs no entry.
+        pictures = pictures_of(tx, items, names[pipeline]) if pipeline in names else ()
+        kept = {picture.item for picture in pictures if picture.open or not picture.is_up_to_date(known)}
+        # A deleted item needs no entry, nor does a pipeline that never was.
         gone = [item for item in items if item not in kept]
         tx.run("clear_changed", pipeline=pipeline, items=gone)
         cleared += len(gone)

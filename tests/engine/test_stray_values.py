@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import alert_rules, poll_sources, status, stray_rows
+from holdfast.engine import alert_rules, changed_items, poll_sources, status, stray_rows
 from holdfast.engine.alert_rules import Declared
+from holdfast.engine.changed_items import WalkPlace
 from holdfast.engine.check import check
 from holdfast.engine.item_stages import read_leases
 from holdfast.engine.on_hold import outdated_workers
@@ -108,6 +109,14 @@ def test_a_rule_that_has_looked_further_than_there_are_events_looks_again_from_h
     assert f"alerts each: its looked_until cannot be {FAR}" in check(watch.app.store)
     assert watch.app.store.read(lambda tx: alert_rules.anything_to_do(tx, watch.rules))
     assert watch.pass_() == 0
+    watch.happen()
+    assert watch.pass_() == 1
+
+
+def test_an_event_with_a_number_far_above_the_others_mutes_no_rule(watch: Watch) -> None:
+    """On PostgreSQL what happens later has smaller numbers."""
+    watch.app.execute(f"INSERT INTO holdfast_events (id, at, event, data) VALUES ({FAR}, 1, 'junk', '{{}}')")
+    watch.pass_()
     watch.happen()
     assert watch.pass_() == 1
 
@@ -274,6 +283,14 @@ def test_db_check_finds_a_due_time_that_no_calendar_knows(app: App) -> None:
     app.execute(f"UPDATE holdfast_delayed SET due_at = {FAR}")
     [(x,)] = app.query("SELECT id FROM holdfast_items")
     assert check(app.store) == [f"delayed {x}: its due_at cannot be {FAR}"]
+
+
+def test_an_item_of_no_pipeline_on_the_list_of_changed_ones_is_taken_off_it(app: App) -> None:
+    """It stopped the clearing of the list for good."""
+    app.pipeline({"a": []})
+    app.execute(f"INSERT INTO holdfast_changed (pipeline, item) VALUES ({NOWHERE}, 1)")
+    assert app.store.write(lambda tx: changed_items.clear(tx, WalkPlace()))[0] == 1
+    assert app.query("SELECT COUNT(*) FROM holdfast_changed") == [(0,)]
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", '{"known":[[["a"],[]]],"number":"x"}'])

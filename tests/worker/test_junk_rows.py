@@ -7,23 +7,29 @@ name of the case: the same nonsense every time.
 
 from __future__ import annotations
 
+import json
 import random
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, Permanent, Pipeline, RetryLater, Settings
+from holdfast import Holdfast
+from holdfast.engine import alert_rules
 from holdfast.errors import HoldfastError
 from holdfast.model.states import State
 from holdfast.store import Transaction
 from tests.support.effort import effort
 from tests.support.steps import ask, tables
+from tests.worker.victim import Victim
 
 pytestmark = [pytest.mark.req("P9", "V5", "V7"), pytest.mark.fault(81)]
 
-TEXTS = ["", "{", "null", "[1]", '"x"', "no json", '{"a":', "\u2028" * 20]
+TEXTS = ["", "{", "null", "[1]", '"x"', "no json", '{"a":', "\u2028" * 20, "{}", '{"a":1}', '[["x"]]', "[null]"]
+#: Put in place of a part of a value, so that it keeps its outer shape.
+PARTS: list[Any] = [{}, [], None, 7, -1, 2**62, 1.5, "x", [["x"]], {"a": [1]}]
 NUMBERS = [-1, 0, 7, 2**15 - 1, 2**31 - 1, 2**62]
 #: Also what a column cannot hold: the table refuses it, or keeps it, and then it has to be read.
 JUNK: dict[str, list[Any]] = {
@@ -36,65 +42,6 @@ WHO = {"id", "item", "stage", "pipeline", "key", "name", "slot", "source", "writ
 BELONGS_TO = {"item", "stage", "pipeline"}
 #: Which schema this is; and the rows of writers that are alive.
 LEFT_ALONE = {"schema_version", "commits"}
-QUICK = Settings(lease_seconds=1.0, poll_seconds=0.05, concurrency=4)
-
-
-class Victim:
-    """A store with two pipelines: one whose rows are spoilt, and one that is to notice nothing."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        spoilt, good = Pipeline("spoilt"), Pipeline("good")
-
-        @spoilt.stage(max_attempts=2)
-        def fetch(item: Any, ctx: Any) -> Any:
-            if item.key == "bad":
-                raise Permanent("no such page")
-            return ctx.once("ask", dict, cost=0.01)
-
-        @spoilt.stage(after=fetch)
-        def link(item: Any, ctx: Any) -> Any:
-            if item.key == "later":
-                return RetryLater("1h", "not yet")
-            return {"fetched": ctx.result("fetch")}
-
-        @good.stage()
-        def read(item: Any, ctx: Any) -> Any:
-            return {"n": item.data["n"]}
-
-        @good.stage(after=read)
-        def tell(item: Any, ctx: Any) -> Any:
-            return ctx.result("read")
-
-        self.specs = [spoilt.spec, good.spec]
-
-    def open(self) -> Holdfast:
-        return Holdfast(self.url, self.specs)
-
-    def fill(self) -> None:
-        with self.open() as app:
-            app.add("spoilt", ["one", "two", "bad", "later"])
-            until(app, lambda: app.items(state="failed") and app.items(state="retry_later"))
-            app.add("spoilt", ["waits", "waits too"])
-            app.add("good", [{"key": f"g{n}", "n": n} for n in range(8)])
-            app.retry(key="bad")
-            app.event("user.seen", key="one", pipeline="spoilt")
-
-    def good_ones(self, app: Holdfast) -> bool:
-        found = app.items(pipeline="good", state="done", most=100)
-        return len(found) == 16
-
-
-def until(app: Holdfast, happened: Callable[[], Any]) -> None:
-    """Work until something is so; a worker that ends by itself has nothing more to do."""
-    worker = app.worker(QUICK)
-
-    def look() -> None:
-        if happened():
-            worker.stop()
-
-    worker.run(until_drained=True, on_tick=look, tick_seconds=0.05)
-    assert happened()
 
 
 def spoil(app: Holdfast, seed: int, item: str | None = None) -> list[str]:
@@ -111,11 +58,33 @@ def spoil(app: Holdfast, seed: int, item: str | None = None) -> list[str]:
         where = mine(table, of) if item is None else of_item(table, of, item)
         if not column or where is None:
             continue
+        if of[column] == "text" and chance.random() < 0.5:
+            text = f"SELECT {column} FROM holdfast_{table} WHERE {where}"
+            there = app.store.write(lambda tx, text=text: sorted(ask(tx, text), key=repr))  # type: ignore[misc]
+            junk = bent(there, junk, chance)
         text = f"UPDATE holdfast_{table} SET {column} = :junk WHERE {where}"
         if written(app, text, {"junk": junk}):
             done.append(f"{table}.{column} = {junk!r}")
     app.store.cache.clear()
     return done
+
+
+def bent(rows: list[Any], otherwise: Any, chance: random.Random) -> Any:
+    """The JSON of the first of these cells with another part; something else if there is none."""
+    try:
+        value = json.loads(rows[0][0])
+    except (IndexError, TypeError, ValueError):
+        return otherwise
+    return json.dumps(_bent(value, chance))
+
+
+def _bent(value: Any, chance: random.Random) -> Any:
+    if not isinstance(value, (dict, list)) or not value or chance.random() < 0.2:
+        return chance.choice(PARTS)
+    places = sorted(value) if isinstance(value, dict) else range(len(value))
+    place = chance.choice(places)
+    value[place] = _bent(value[place], chance)
+    return value
 
 
 def add_rows(app: Holdfast, seed: int) -> list[str]:
@@ -176,16 +145,31 @@ def written(app: Holdfast, text: str, params: dict[str, Any]) -> bool:
     return True
 
 
-def mine(table: str, of: dict[str, str]) -> str | None:
+PIPELINE = "(SELECT id FROM holdfast_pipelines WHERE name = 'spoilt')"
+SOURCE = f"(SELECT id FROM holdfast_sources WHERE pipeline = {PIPELINE})"
+RESOURCE = "(SELECT id FROM holdfast_resources WHERE name = 'api')"
+ITEMS = f"(SELECT id FROM holdfast_items WHERE pipeline = {PIPELINE})"
+#: Which rows belong to the pipeline that is spoilt: by table, or else by the first of these columns.
+OF_TABLE = {
+    "pipelines": "name = 'spoilt'",
+    "workers": "name = 'ghost'",
+    "alerts": "name = 'bad'",
+    "resources": "name = 'api'",
+    "deliveries": "alert = 'bad'",
+}
+OF_COLUMN = {
+    "pipeline": f"pipeline = {PIPELINE}",
+    "item": f"item IN {ITEMS}",
+    "stage": f"stage IN (SELECT id FROM holdfast_stages WHERE pipeline = {PIPELINE})",
+    "source": f"source IN {SOURCE}",
+    "resource": f"resource = {RESOURCE}",
+    "parent": f"parent IN {ITEMS}",
+}
+
+
+def mine(table: str, of: dict[str, str]) -> str:
     """Which rows belong to the pipeline that is spoilt, or to nobody in particular."""
-    pipeline = "(SELECT id FROM holdfast_pipelines WHERE name = 'spoilt')"
-    if table == "pipelines":
-        return "name = 'spoilt'"
-    if "pipeline" in of:
-        return f"pipeline = {pipeline}"
-    if "stage" in of:
-        return f"stage IN (SELECT id FROM holdfast_stages WHERE pipeline = {pipeline})"
-    return "1 = 1"
+    return OF_TABLE.get(table) or next((where for column, where in OF_COLUMN.items() if column in of), "1 = 1")
 
 
 def of_item(table: str, of: dict[str, str], key: str) -> str | None:
@@ -226,19 +210,63 @@ QUESTIONS: dict[str, Callable[[Holdfast], Any]] = {
     "why": lambda app: [app.why(key, "spoilt") for key in ("one", "later", "bad", "waits")],
     "memos": lambda app: app.memos("one", "spoilt"),
     "calls": lambda app: app.calls("one", "spoilt"),
+    "sources": Holdfast.sources,
+    "alert status": Holdfast.alert_status,
+    "audit": Holdfast.audit,
+    "gauges": Holdfast.gauges,
+    "throughput": Holdfast.throughput,
+    "summary": Holdfast.summary,
+    "newest events": Holdfast.newest_events,
+    "matrix": lambda app: app.matrix("spoilt"),
+    "history": lambda app: [app.history(key, "spoilt") for key in ("one", "later", "bad", "waits", "leased")],
+    "results": lambda app: list(app.results("spoilt")),
 }
+
+
+def test_every_table_has_a_row_to_spoil(url: str, tmp_path: Path) -> None:
+    victim = Victim(url, tmp_path)
+    victim.fill()
+    with victim.open() as app:
+        empty = []
+        for table in sorted(set(app.store.write(tables)) - LEFT_ALONE):
+            of = app.store.write(lambda tx, table=table: columns(tx, table))  # type: ignore[misc]
+            text = f"SELECT COUNT(*) FROM holdfast_{table} WHERE {mine(table, of)}"
+            if app.store.write(lambda tx, text=text: ask(tx, text)) == [(0,)]:  # type: ignore[misc]
+                empty.append(table)
+        assert empty == []
+
+
+@pytest.fixture(autouse=True)
+def _short_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alert rules wait for numbers of events that are missing because a transaction was rolled back."""
+    monkeypatch.setattr(alert_rules, "STRAGGLER_US", 1_000_000)
 
 
 @pytest.mark.parametrize("seed", range(effort(5, 200)))
 @pytest.mark.parametrize("how", [spoil, add_rows])
 def test_whatever_is_written_into_our_tables_the_good_items_end_and_questions_are_answered(
-    url: str, how: Callable[[Holdfast, int], list[str]], seed: int
+    url: str, tmp_path: Path, how: Callable[[Holdfast, int], list[str]], seed: int
 ) -> None:
-    victim = Victim(url)
+    victim = Victim(url, tmp_path)
     victim.fill()
     with victim.open() as app:
         done = how(app, seed)
         assert len(done) > 5
+    unanswered = not_answered(url)
+    assert not unanswered, "\n".join([*unanswered, *done])
+    with victim.open() as app:
+        try:
+            victim.until(app, lambda: victim.good_ones(app))
+            victim.put_file("good-files", "new")
+            app.event("user.good", pipeline="good")
+            victim.until(app, lambda: found_and_told(app), drained=False)
+        except (AssertionError, HoldfastError) as error:
+            raise AssertionError(f"{error} after {done}") from error
+    unanswered = not_answered(url)
+    assert not unanswered, "\n".join([*unanswered, *done])
+
+
+def not_answered(url: str) -> list[str]:
     unanswered = []
     for name, question in QUESTIONS.items():
         with Holdfast(url, create=False) as app:
@@ -246,12 +274,14 @@ def test_whatever_is_written_into_our_tables_the_good_items_end_and_questions_ar
                 question(app)
             except Exception as error:
                 unanswered.append(f"{name}: {''.join(traceback.format_exception(error)[-3:])}")
-    assert not unanswered, "\n".join([*unanswered, *done])
-    with victim.open() as app:
-        try:
-            until(app, lambda: victim.good_ones(app))
-        except HoldfastError as error:
-            raise AssertionError(f"{error} after {done}") from error
+    return unanswered
+
+
+def found_and_told(app: Holdfast) -> bool:
+    """Whether the source and the alert rule of which no row was touched have done their work."""
+    found = app.items(pipeline="good", stage="tell", state="done", most=100)
+    told = app.events(event="alert_told", most=100)
+    return any("new" in one.key for one in found) and any(one.data.get("alert") == "good" for one in told)
 
 
 #: By key: items of one pipeline in every state that an item can be in when somebody writes into its rows.
@@ -259,8 +289,8 @@ VICTIMS = ("one", "bad", "later", "waits")
 
 
 @pytest.mark.parametrize("seed", range(effort(6, 200)))
-def test_nonsense_in_the_rows_of_one_item_costs_that_item_alone(url: str, seed: int) -> None:
-    victim, key = Victim(url), VICTIMS[seed % len(VICTIMS)]
+def test_nonsense_in_the_rows_of_one_item_costs_that_item_alone(url: str, tmp_path: Path, seed: int) -> None:
+    victim, key = Victim(url, tmp_path), VICTIMS[seed % len(VICTIMS)]
     victim.fill()
     others = {"one", "two", "waits", "waits too"} - {key}
     with victim.open() as app:
@@ -272,21 +302,25 @@ def test_nonsense_in_the_rows_of_one_item_costs_that_item_alone(url: str, seed: 
             return victim.good_ones(app) and others <= ended
 
         try:
-            until(app, are_done)
+            victim.until(app, are_done)
         except (AssertionError, HoldfastError) as error:
             raise AssertionError(f"{error} after {done}") from error
 
 
 @pytest.mark.parametrize("data", ["{oops", "[1]", "null", ""])
-def test_an_item_whose_data_cannot_be_read_fails_at_once_and_says_which_row_it_is(url: str, data: str) -> None:
+def test_an_item_whose_data_cannot_be_read_fails_at_once_and_says_which_row_it_is(
+    url: str, tmp_path: Path, data: str
+) -> None:
     """It used to spend all of its attempts first."""
-    victim = Victim(url)
+    victim = Victim(url, tmp_path)
     with victim.open() as app:
         app.add("good", [{"key": "g", "n": 1}, {"key": "other", "n": 2}])
         [(number,)] = app.store.write(lambda tx: ask(tx, "SELECT id FROM holdfast_items WHERE key = 'g'"))
         text = "UPDATE holdfast_items SET data = :data WHERE key = 'g'"
         app.store.write(lambda tx: ask(tx, text, data=data))
-        until(app, lambda: app.items(pipeline="good", state="failed") and app.show("other", "good").status == "done")
+        victim.until(
+            app, lambda: app.items(pipeline="good", state="failed") and app.show("other", "good").status == "done"
+        )
         [failed] = app.items(pipeline="good", state="failed")
         assert (failed.key, failed.attempts) == ("g", 1)
         assert f"items {number}: its data cannot be read" in failed.error

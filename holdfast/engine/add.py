@@ -221,8 +221,14 @@ def merged(merge: Merge, key: str, old: str, new: str) -> str:
     if merge is overwrite:
         return new
     name = getattr(merge, "__name__", repr(merge))
+    if not isinstance(stored := codec.decode_if_possible(old), dict):
+        raise UsageError(
+            f"item {key!r}: its stored data cannot be read, so {name} has nothing to merge with: something other than "
+            "holdfast has written it, and `holdfast db check` names its row; delete the item, or add it without a merge "
+            "function to overwrite it"
+        )
     try:
-        value = merge(codec.decode(old), codec.decode(new))
+        value = merge(stored, codec.decode(new))
     except Exception as error:
         raise UsageError(f"item {key!r}: the merge function {name} raised {type(error).__name__}: {error}") from error
     if not isinstance(value, dict):

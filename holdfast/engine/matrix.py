@@ -56,10 +56,10 @@ class Counted(NamedTuple):
 
 def matrix(store: Store, pipeline: str, most: int, on_step: Callable[[float], None] | None = None) -> Facts:
     """Count in at most `most` stretches; `on_step` gets the share that is counted, between two transactions."""
-    stages, stretches = store.read(lambda tx: _bounds(tx, pipeline, most))
+    stages, stretches, begins = store.read(lambda tx: _bounds(tx, pipeline, most))
     cells: Cells = Counter()
     items: Counter[int] = Counter()
-    pieces = list(_pieces(stretches, stages))
+    pieces = list(_pieces(stretches, stages, begins))
     for number, piece in enumerate(pieces):
         place: Place | None = (_LOW, 0)
         while place is not None:
@@ -78,24 +78,29 @@ def matrix(store: Store, pipeline: str, most: int, on_step: Callable[[float], No
     }
 
 
-def _bounds(tx: Transaction, pipeline: str, most: int) -> tuple[list[StageRow], Stretches]:
+def _bounds(tx: Transaction, pipeline: str, most: int) -> tuple[list[StageRow], Stretches, list[int]]:
+    """Also before which numbers the pieces begin: one row may have a number far above the rest."""
     known = layout(tx)
     row = known.pipeline(pipeline)
     [(first, last)] = tx.run("matrix_bounds", pipeline=row.id)
     stages = known.of_pipeline(pipeline)
     if first is None:
-        return stages, Stretches(0, -1, 0)
-    return stages, Stretches(first, last, -(-(last - first + 1) // most))
+        return stages, Stretches(0, -1, 0), []
+    begins = [first - 1]
+    while begins[-1] + PIECE < last:
+        [(item,)] = tx.run("matrix_next_item", after=begins[-1] + PIECE)
+        begins.append(item - 1)
+    return stages, Stretches(first, last, -(-(last - first + 1) // most)), begins
 
 
-def _pieces(by: Stretches, stages: list[StageRow]) -> Iterator[Callable[..., Counted]]:
+def _pieces(by: Stretches, stages: list[StageRow], begins: list[int]) -> Iterator[Callable[..., Counted]]:
     if not by.number or not stages:
         return
     numbers = [row.id for row in stages]
     yield partial(_in_progress, by=by, stages=numbers)
     for row in stages:
         yield partial(_waiting, by=by, stage=row.id)
-    for after in range(by.first - 1, by.last, PIECE):
+    for after in begins:
         until = min(after + PIECE, by.last)
         yield partial(_by_item, by=by, pipeline=stages[0].pipeline, stages=numbers, after=after, until=until)
 

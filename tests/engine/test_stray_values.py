@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import alert_rules, changed_items, poll_sources, status, stray_rows
+from holdfast.engine import alert_rules, changed_items, matrix, poll_sources, status, stray_rows
+from holdfast.engine.add import merged
 from holdfast.engine.alert_rules import Declared
 from holdfast.engine.changed_items import WalkPlace
 from holdfast.engine.check import check
 from holdfast.engine.item_stages import read_leases
 from holdfast.engine.on_hold import outdated_workers
+from holdfast.errors import UsageError
 from holdfast.model.alert import AlertRule
 from tests.engine.discovering import Sources
 from tests.support.harness import App
@@ -291,6 +293,36 @@ def test_an_item_of_no_pipeline_on_the_list_of_changed_ones_is_taken_off_it(app:
     app.execute(f"INSERT INTO holdfast_changed (pipeline, item) VALUES ({NOWHERE}, 1)")
     assert app.store.write(lambda tx: changed_items.clear(tx, WalkPlace()))[0] == 1
     assert app.query("SELECT COUNT(*) FROM holdfast_changed") == [(0,)]
+
+
+def test_a_matrix_ends_although_an_item_has_a_number_far_above_the_others(app: App) -> None:
+    app.pipeline({"a": []})
+    app.add(["x", "y"])
+    app.execute(
+        "INSERT INTO holdfast_items (id, pipeline, key, data, priority, created_at, updated_at) "
+        f"VALUES ({FAR}, :pipeline, 'far', '{{}}', 0, 1, 1)",
+        pipeline=app.stage("a").pipeline,
+    )
+    assert matrix.matrix(app.store, "p", 10)["items"] == 3
+
+
+def test_data_that_cannot_be_read_is_not_blamed_on_the_merge_function(app: App) -> None:
+    """A list is added as a whole or not at all, so the error says which item keeps it from being added."""
+
+    def keep(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+        return {**old, **new}
+
+    with pytest.raises(UsageError, match="item 'x': its stored data cannot be read, so keep has nothing to merge with"):
+        merged(keep, "x", "{oops", '{"n":1}')
+
+
+def test_data_that_cannot_be_read_is_overwritten_where_nothing_is_merged(app: App) -> None:
+    app.pipeline({"a": [], "b": ["a"]})
+    app.add(["x"])
+    app.run_through()
+    app.execute("UPDATE holdfast_items SET data = '{oops'")
+    app.add(["x"])
+    assert app.query("SELECT data FROM holdfast_items") == [("{}",)]
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", '{"known":[[["a"],[]]],"number":"x"}'])

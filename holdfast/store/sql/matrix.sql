@@ -4,6 +4,9 @@
 -- name: matrix_bounds
 SELECT MIN(id), MAX(id) FROM holdfast_items WHERE pipeline = :pipeline;
 
+-- name: matrix_next_item
+SELECT MIN(id) FROM holdfast_items WHERE id > :after;
+
 -- name: matrix_items
 SELECT (i.id - :first) / :width AS stretch, COUNT(*) FROM holdfast_items i
 WHERE i.pipeline + 0 = :pipeline AND i.id > :after AND i.id <= :until GROUP BY 1;

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from holdfast.answers.json_of import json_names, json_of
 from holdfast.answers.text_tables import as_text
-from holdfast.export.text_files import harmless
+from holdfast.export.text_files import harmless, harmless_json
 from holdfast.model.log_lines import printable
 
 
@@ -59,4 +59,4 @@ def as_csv(columns: Sequence[str], rows: Iterable[Any]) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return harmless(printable(value)) if isinstance(value, str) else readable(value)
+    return harmless(printable(value)) if isinstance(value, str) else harmless_json(readable(value))

@@ -74,6 +74,7 @@ def test_on_postgresql_calls_of_an_item_are_found_by_the_index_of_items(app, sta
         found = plan(app, name, **params)
         assert "ix_holdfast_calls_item" in found, found
         assert "Filter: (item" not in found and "Filter: ((item" not in found, found
+    assert "ix_holdfast_calls_intended" in plan(app, "calls_left_open", most=500)
 
 
 @pytest.mark.parametrize("statistics", ["never taken", "up to date"])

@@ -47,8 +47,9 @@ CREATE TABLE holdfast_calls (
 CREATE INDEX ix_holdfast_calls_item ON holdfast_calls (item, stage, id);
 CREATE INDEX ix_holdfast_calls_at ON holdfast_calls (at);
 CREATE INDEX ix_holdfast_calls_doubtful ON holdfast_calls (stage, item) WHERE state = 'doubtful';
--- Those that are under way, to find calls whose lease was ended by a worker that does not know this table.
-CREATE INDEX ix_holdfast_calls_intended ON holdfast_calls (lease) WHERE state = 'intended';
+-- Those that are under way, to find calls whose lease was ended by a worker that does not know this table. Only the statement that
+-- looks for them says it in this way: no other may be planned by this index while nothing is under way.
+CREATE INDEX ix_holdfast_calls_intended ON holdfast_calls (lease) WHERE COALESCE(state, '') = 'intended';
 
 -- Sums of the ledger per day, so that a question about money costs the same however many calls there were. One set of rows per
 -- writer, as in counts; those of writers that are gone are folded into slot 0.

@@ -39,7 +39,7 @@ FROM holdfast_calls WHERE state = 'intended' AND id = ANY(ARRAY(
 -- name: calls_left_open
 -- Calls that are under way under a lease that has ended.
 SELECT c.id, c.stage, c.item FROM holdfast_calls c
-WHERE c.state = 'intended' AND NOT EXISTS (SELECT 1 FROM holdfast_leases l WHERE l.id = c.lease)
+WHERE COALESCE(c.state, '') = 'intended' AND NOT EXISTS (SELECT 1 FROM holdfast_leases l WHERE l.id = c.lease)
 ORDER BY c.lease LIMIT :most;
 
 -- name: item_calls

@@ -132,8 +132,8 @@ def test_sums_are_of_one_pipeline_and_since_some_time(spent: Any) -> None:
 def test_sums_that_differ_from_the_ledger_are_a_contradiction_until_they_are_repaired(spent: Any) -> None:
     right = spent.json("costs", "--by", "resource,day")
     with Holdfast(spent.url) as app:
-        for column in ("money SET amount", "spent SET in_doubt"):
-            app.store.write(lambda tx, column=column: ask(tx, f"UPDATE holdfast_{column} = 7 WHERE day > 0"))
+        for change in ("money SET amount = 7", "spent SET in_doubt = 7, amount = amount + 7"):
+            app.store.write(lambda tx, change=change: ask(tx, f"UPDATE holdfast_{change} WHERE day > 0"))
     said = spent("db", "check", code=5).stdout.splitlines()
     [day] = {one["day"] for one in right["sums"]}
     assert f"budget of resource 'scales' on {day}: in doubt 0.000007, the ledger says 0.00" in said

@@ -214,7 +214,10 @@ def test_a_pause_that_one_item_hears_of_keeps_the_others_from_calling(run: Bench
         calls.append("call")
         raise refused(429, "slow down", **{"retry-after": "7200"})
 
-    with run.serving(naming(ask), ["one", "two"], concurrency=1) as (_, ran):
+    with run.serving(naming(ask), ["one"], concurrency=1) as (_, ran):
+        wait_for(lambda: ran.states("work") == {"retry_later": 1})
+        # Others hear of it once it is committed.
+        ran.app.add("p", ["two"])
         wait_for(lambda: ran.states("work") == {"retry_later": 2})
         assert len(calls) == 1
         assert len(ran.events("cooled_down")) == 1

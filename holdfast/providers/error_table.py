@@ -115,6 +115,8 @@ SIGNS = [
             "responsibleaipolicyviolation",
         ),
     ),
+    # Gemini says so of a file that has expired, or that another key has uploaded.
+    Sign(BadRequest, statuses=_of(403, 404), texts=("permission to access the file",), package=True),
     Sign(
         CredentialRefused,
         statuses=_of(400, 401, 403),

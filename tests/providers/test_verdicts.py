@@ -209,6 +209,12 @@ ROWS: list[tuple[Callable[..., Exception], int, Any, type[Verdict]]] = [
     (by_google, 403, of_google(403, "PERMISSION_DENIED"), CredentialRefused),
     (
         by_google,
+        403,
+        of_google(403, "PERMISSION_DENIED", "You do not have permission to access the File abc-1 or it may not exist."),
+        BadRequest,
+    ),
+    (
+        by_google,
         400,
         of_google(
             400, "INVALID_ARGUMENT", "The input token count (9) exceeds the maximum number of tokens allowed (8)."

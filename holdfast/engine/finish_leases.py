@@ -92,10 +92,11 @@ class FinishedAttempt(msgspec.Struct, eq=False, gc=False):
     #: The units it has actually used.
     used: Mapping[str, int | float] = NOTHING_YET
     #: A provider asked for a pause of this length, which applies to every worker; or the account is out of credit; or it
-    #: refused the API key of a paid call. None of these is the item's fault.
+    #: refused the API key, which may have worked since it was last refused. None of these is the item's fault.
     cool_us: int | None = None
     out_of_credit: bool = False
     key_refused: bool = False
+    key_worked: bool = False
     #: The resource that the call names, if any. Whether the stage is paused itself where it uses none: not after a reply to a
     #: plain request, which may come from any of many servers.
     limited_resource: str | None = None

@@ -58,7 +58,11 @@ def heed(tx: Transaction, lease: Lease, pause: AskedPause) -> None:
 def key_accepted(tx: Transaction, calls: Collection[tuple[int, str | None]]) -> None:
     """A provider has answered calls of these stages, which may name a resource: refusals are no longer in a row."""
     known = layout(tx)
-    about = {(stage, _resource_of_call(tx, known.stages[stage], named)) for stage, named in calls}
+    _end_refusals(tx, {(stage, _resource_of_call(tx, known.stages[stage], named)) for stage, named in calls})
+
+
+def _end_refusals(tx: Transaction, about: Collection[tuple[int, int | None]]) -> None:
+    """Of these resources or, where there is none, of these stages."""
     if numbers := {number for _, number in about if number is not None}:
         tx.run("clear_refusals", ids=sorted(numbers))
     for stage in sorted({stage for stage, number in about if number is None}):
@@ -153,6 +157,8 @@ def _count_refusals(tx: Transaction, row: StageRow, resource: int | None, refuse
     """Pause the resource after several refused keys in a row: nobody tries the key until a person resumes it. Without a
     resource, the stage is paused itself."""
     error = f"the provider does not accept the key: {refused[-1].error}"
+    if any(one.key_worked for one in refused):
+        _end_refusals(tx, {(row.id, resource)})
     if resource is None:
         [(times,)] = tx.run("count_stage_refusals", stage=row.id, n=len(refused))
         if times >= REFUSALS and not row.paused:

@@ -15,8 +15,11 @@ from holdfast.engine.claim import Lease
 from holdfast.engine.finish_leases import FinishedAttempt
 from holdfast.errors import (
     AnswerNotKept,
+    BadRequest,
     BlobMissing,
     CallInDoubt,
+    ContentFiltered,
+    InputTooLong,
     Permanent,
     RejectedTooOften,
     StoreConflict,
@@ -54,10 +57,12 @@ AWAY_US = 2_000_000
 #: How much longer than was asked an item waits at most, so that not all come back at once.
 MOST_JITTER_SECONDS = 30.0
 
-#: An overload that one item has met this often in a row, while others passed, is the item's own.
-MOST_OVERLOADS = 5
+#: An overload or a refused key that one item has met this often in a row, while others passed, is the item's own.
+MOST_PAUSES = 5
 #: How many items are watched for that.
 MOST_WATCHED = 10_000
+#: Verdicts about what was sent. Of a batch, nobody knows which item it was.
+_ABOUT_THE_INPUT = (InputTooLong, ContentFiltered, BadRequest)
 
 
 class _Raised(NamedTuple):
@@ -108,14 +113,19 @@ class HandlerOutcome:
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
         self._rng = random.Random()
-        #: By stage and item: how often in a row it has met an overload, and how many others had passed before.
-        self._overloads: dict[tuple[int, int], tuple[int, int]] = {}
+        #: By stage and item: how often in a row it has met an overload or a refused key, and how many others had passed before.
+        self._paused: dict[tuple[int, int], tuple[int, int]] = {}
         self._passed: Counter[int] = Counter()
+        #: Stages in which a key was refused, and whether a handler that holdfast sees no calls of has passed since.
+        self._refused: dict[int, bool] = {}
 
     def raised(self, call: StageCall, error: BaseException) -> list[FinishedAttempt]:
         """How a call that raised ended: the same for each of its items."""
         raised = _Raised.of(error)
-        return [self._outcome(call, lease, raised, len(call.leases)) for lease in call.leases]
+        ended = [self._outcome(call, lease, raised, len(call.leases)) for lease in call.leases]
+        for other in ended[1:]:
+            other.key_refused = False  # one call, one refusal
+        return ended
 
     def answered(self, call: StageCall, answer: Any) -> list[FinishedAttempt]:
         if call.spec.batch is None:
@@ -144,9 +154,8 @@ class HandlerOutcome:
             return self._finished(call, lease, State.FAILED, error=text, traceback=text)
         if call.spec.normalise is not None:
             form = self._normalised(call, lease, result)
-        if self._overloads:
-            self._passed[call.kind] += 1
-            self._overloads.pop((call.kind, lease.item), None)
+        if self._paused or self._refused:
+            self._saw_pass(call, lease)
         output_hash = NOTHING if form is None else codec.digest(form)
         finished = FinishedAttempt(lease, _DONE, call.spec.version, result, output_hash)
         if type_ is not None:
@@ -171,7 +180,8 @@ class HandlerOutcome:
     def _outcome(self, call: StageCall, lease: Lease, raised: _Raised, company: int) -> FinishedAttempt:
         """The end of an attempt without a result. `company` is how many items may have caused it."""
         meant = raised.meant
-        its_own = isinstance(meant, Overloaded) and not raised.is_plain and self._is_alone_with_it(call, lease)
+        may_be_its_own = isinstance(meant, (Overloaded, CredentialRefused)) and not raised.is_plain
+        its_own = may_be_its_own and self._is_alone_with_it(call, lease)
         if its_own:
             raised = raised.as_failure()
         text, trace = raised.text, raised.trace
@@ -186,7 +196,7 @@ class HandlerOutcome:
             # The database was unavailable when the handler used it. The item is not at fault, and the attempt does not
             # count.
             return self._finished(call, lease, State.RETRY_LATER, error=text, delay_us=AWAY_US, snooze=True)
-        if isinstance(meant, Permanent):
+        if isinstance(meant, Permanent) and not (company > 1 and isinstance(meant, _ABOUT_THE_INPUT)):
             return self._finished(
                 call,
                 lease,
@@ -211,17 +221,30 @@ class HandlerOutcome:
             item_at_fault=raised.is_wrong_request,
         )
 
+    def _saw_pass(self, call: StageCall, lease: Lease) -> None:
+        self._passed[call.kind] += 1
+        self._paused.pop((call.kind, lease.item), None)
+        # Where calls are recorded, the records tell whether the key is accepted: an attempt may pass without a call.
+        if call.kind in self._refused and not lease.memos:
+            self._refused[call.kind] = True
+
     def _is_alone_with_it(self, call: StageCall, lease: Lease) -> bool:
-        """Whether only this item meets an overload, again and again, while others of its stage pass: its input may be what
-        the provider cannot cope with. If nobody passes, the provider is down, and waiting costs no attempt.
+        """Whether only this item meets an overload or a refused key, again and again, while others of its stage pass: the
+        provider may not cope with its input, or not give this key what it names. If nobody passes, the provider is down, or
+        the key is wrong, and waiting costs no attempt.
         """
         place, passed = (call.kind, lease.item), self._passed[call.kind]
-        times, before = self._overloads.pop(place, (0, passed))
-        if times + 1 >= MOST_OVERLOADS and passed > before:
+        times, before = self._paused.pop(place, (0, passed))
+        if times + 1 >= MOST_PAUSES and passed > before:
             return True
-        if len(self._overloads) < MOST_WATCHED:
-            self._overloads[place] = times + 1, before
+        if len(self._paused) < MOST_WATCHED:
+            self._paused[place] = times + 1, before
         return False
+
+    def _has_worked(self, call: StageCall) -> bool:
+        """Note a refused key; whether the stage has passed since the one before."""
+        worked, self._refused[call.kind] = self._refused.get(call.kind, False), False
+        return worked
 
     def _limited(
         self, call: StageCall, lease: Lease, pause: ProviderPause, text: str | None, *, is_plain: bool
@@ -229,12 +252,12 @@ class HandlerOutcome:
         """The item is not at fault, and the attempt does not count. Jitter only lengthens the wait: never retry earlier
         than the provider said.
         """
-        is_limit = isinstance(pause, RateLimited)
+        is_limit, is_refused = isinstance(pause, RateLimited), isinstance(pause, CredentialRefused)
         # A provider that asks for a pause of zero does not mean it.
         asked = (pause.after_seconds or None) if isinstance(pause, RateLimited) else None
         if asked is not None:
             wait = min(asked, COOL_MOST_SECONDS)
-        elif call.spec.resources or isinstance(pause, OutOfCredit):
+        elif (call.spec.resources and not is_refused) or isinstance(pause, OutOfCredit):
             wait = 0.0  # its resource, or the stage, is paused
         else:
             wait = COOL_SECONDS if is_limit else AWAY_US / 1e6
@@ -248,7 +271,8 @@ class HandlerOutcome:
             snooze=True,
             cool_us=microseconds(asked or 0) if is_limit else None,
             out_of_credit=isinstance(pause, OutOfCredit),
-            key_refused=isinstance(pause, CredentialRefused),
+            key_refused=is_refused,
+            key_worked=is_refused and self._has_worked(call),
             limited_resource=pause.resource,
             pauses_stage=not is_plain,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,9 +11,12 @@ from typing import Any
 import httpx
 import pytest
 
-from holdfast import Context, CredentialRefused, Holdfast, InDoubt, Item, Pipeline
+from holdfast import BatchContext, Context, CredentialRefused, Holdfast, InDoubt, Item, Pipeline
 from holdfast.answers import ResourceLimit
+from holdfast.errors import BadRequest, ContentFiltered, InputTooLong
 from holdfast.model.money import micros
+from holdfast.worker import handler_outcome
+from holdfast.worker.handler_outcome import MOST_PAUSES
 from tests.support.bench import QUICK, Ran
 from tests.support.clients import CLIENTS, GROUP, SECONDS, STREAMING, load
 from tests.support.kinds import keys
@@ -414,3 +418,106 @@ def test_an_overload_cools_the_resource_and_does_not_open_its_breaker(run: Limit
         assert limit(ran.app).breaker != "open" and ran.events("breaker_opened") == ()
         assert {ran.stage(key, "work").attempts for key in keys(4)} == {1}
         assert money(ran.app) == {"spent": 4 * PRICE, "costs": 4 * PRICE, "in_doubt": 0}
+
+
+# Keys that are refused, and what one item alone meets -------------------------------------------------------------------
+
+
+def test_one_refused_call_of_a_batch_is_one_refusal(run: LimitedBench):
+    """Three in a row pause the resource: not one call for three items."""
+    calls: list[int] = []
+
+    def ask(items: list[Item]) -> list[str]:
+        calls.append(len(items))
+        if len(calls) == 2:
+            raise CredentialRefused("wrong key")
+        return [item.key for item in items]
+
+    pipeline = Pipeline("p", resources={"api": {}})
+
+    @pipeline.stage(batch=4, resource="api", backoff=QUICK)
+    def work(items: list[Item], ctx: BatchContext) -> Any:
+        return ctx.once("ask", ask, items, cost=0.40)
+
+    ran = run(pipeline, keys(8), concurrency=1)
+    assert ran.states("work") == {"done": 8} and ran.events("paused") == ()
+    assert calls[1] == 4, "the refused call was for several items"
+
+
+@pytest.mark.parametrize("uses", ["api", ()])
+def test_refusals_in_a_row_end_with_a_success_of_a_handler_that_calls_the_client_itself(run: LimitedBench, uses: Any):
+    refused: set[str] = set()
+    pipeline = Pipeline("p", resources={"api": {}})
+
+    @pipeline.stage(resource=uses, backoff=QUICK)
+    def work(item: Item, ctx: Context) -> str:
+        if item.key.startswith("bad") and item.key not in refused:
+            refused.add(item.key)
+            raise CredentialRefused("not now")
+        return "done"
+
+    with run.serving(pipeline, concurrency=1) as (_, ran):
+        for n in range(6):
+            ran.app.add("p", [f"bad-{n}"])
+            wait_for(lambda n=n: ran.state(f"bad-{n}", "work") == "done")
+        assert ran.events("paused") == ()
+
+
+@pytest.mark.req("V1", "V7")
+@pytest.mark.parametrize("is_paid", [True, False])
+def test_a_key_that_is_refused_for_one_item_alone_counts_as_the_failure_of_this_item(
+    run: LimitedBench, is_paid: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """It may name what this key has no right to. It is not tried without end, and others are not stopped."""
+    monkeypatch.setattr(handler_outcome, "AWAY_US", 1000)
+    pipeline = Pipeline("p", resources={"api": {}})
+    one_has_passed = threading.Semaphore(0)
+    refusals: list[str] = []
+
+    def ask(key: str) -> str:
+        if key == "foreign":
+            one_has_passed.acquire()
+            refusals.append(key)
+            raise CredentialRefused("not yours")
+        return "yours"
+
+    @pipeline.stage(resource="api", max_attempts=2, backoff=QUICK)
+    def work(item: Item, ctx: Context) -> str:
+        return ctx.once("ask", ask, item.key, cost=0.40) if is_paid else ask(item.key)
+
+    with run.serving(pipeline, ["foreign"], concurrency=2) as (_, ran):
+        # Refused again and again, the item's own, and once more after that.
+        for n in range(2 * MOST_PAUSES):
+            ran.app.add("p", [f"good-{n}"])
+            wait_for(lambda n=n: ran.state(f"good-{n}", "work") == "done")
+            one_has_passed.release()
+            wait_for(lambda n=n: len(refusals) == n + 1)
+        wait_for(lambda: ran.state("foreign", "work") == "exhausted")
+        assert ran.events("paused") == ()
+        assert str(ran.stage("foreign", "work").error).startswith("CredentialRefused: ")
+
+
+@pytest.mark.req("V7")
+@pytest.mark.parametrize("error", [InputTooLong, ContentFiltered, BadRequest])
+def test_one_wrong_input_of_a_batch_fails_its_own_item_alone(run: LimitedBench, error: type[Exception]):
+    pipeline = Pipeline("p", resources={"api": {}})
+    alone: list[str] = []
+    answered: list[int] = []
+
+    def ask(items: list[Item]) -> list[str]:
+        if any(item.key == "wrong" for item in items):
+            if len(items) == 1:
+                alone.append(items[0].key)
+            raise error("no")
+        answered.append(len(items))
+        return [item.key for item in items]
+
+    @pipeline.stage(batch=4, resource="api", max_attempts=3, backoff=QUICK)
+    def work(items: list[Item], ctx: BatchContext) -> Any:
+        return ctx.once("ask", ask, items, cost=0.40)
+
+    ran = run(pipeline, [*keys(7), "wrong"])
+    assert ran.states("work") == {"done": 7, "failed": 1}
+    assert ran.state("wrong", "work") == "failed" and alone == ["wrong"], "alone it fails at once"
+    assert sum(answered) == 7
+    assert money(ran.app)["costs"] == len(answered) * PRICE

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import inspect
 import json
-from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,18 +41,52 @@ class Content:
                 text = "\0"
             if all(one.isprintable() or one in "\r\n\t" for one in text):
                 return text
-        return f"data:{self.type or 'application/octet-stream'};base64,{base64.b64encode(self.data[:most]).decode()}"
+        left_out = f"(the first {most} of {len(self.data)} bytes) " if len(self.data) > most else ""
+        kept = base64.b64encode(self.data[:most]).decode()
+        return f"{left_out}data:{self.type or 'application/octet-stream'};base64,{kept}"
 
 
 def unwrapped(answer: Any) -> Any:
-    """What an answer wraps, one layer; the answer itself if it wraps nothing. Of an async client it may have to be awaited."""
+    """What an answer wraps; the answer itself if it wraps nothing. Nothing is awaited: an async client's raw response that was
+    read, in a handler that is sync, is its body."""
+    while (inside := _one_layer(answer)) is not answer:
+        if inspect.iscoroutine(inside):
+            inside.close()
+            return unwrapped(_body(answer.http_response))
+        answer = inside
+    return answer
+
+
+async def unwrapped_async(answer: Any) -> Any:
+    while (inside := _one_layer(answer)) is not answer:
+        try:
+            answer = await inside if inspect.isawaitable(inside) else inside
+        except Exception:
+            answer = _body(answer.http_response)
+    return answer
+
+
+def require_sent(answer: Any) -> None:
+    """Refuse what a provider's package returns before it has sent anything."""
+    kind = type(answer)
+    if kind.__name__.endswith("ResponseContextManager") and _is_of(_PACKAGES, kind):
+        if inspect.iscoroutine(waiting := getattr(answer, "_api_request", None)):
+            waiting.close()
+        raise NotSent(f"a {kind.__name__} sends its request in a `with` block: use with_raw_response, or stream=True")
+
+
+def _is_of(packages: frozenset[str], kind: type) -> bool:
+    return not packages.isdisjoint(one.__module__.partition(".")[0] for one in kind.__mro__)
+
+
+def _one_layer(answer: Any) -> Any:
+    """What an answer wraps directly, a coroutine if that has to be awaited."""
     kind = type(answer)
     if isinstance(answer, (bytes, bytearray)):
         return Content(bytes(answer))
-    packages = {one.__module__.partition(".")[0] for one in kind.__mro__}
-    if not packages.isdisjoint(_PACKAGES):
+    if _is_of(_PACKAGES, kind):
         return _of_package(answer, kind)
-    if not packages.isdisjoint(_HTTP_CLIENTS) and hasattr(kind, "raise_for_status"):
+    if _is_of(_HTTP_CLIENTS, kind) and hasattr(kind, "raise_for_status"):
         return _body(answer)
     return answer
 
@@ -62,12 +95,7 @@ def wrapped_text(answer: Any, most: int) -> str | None:
     """The text or the bytes of an answer that cannot be kept, for people: up to so many bytes. None if it wraps none. Never
     raises."""
     try:
-        inside = answer
-        while (further := unwrapped(inside)) is not inside:
-            inside = further
-        if inspect.iscoroutine(inside):
-            inside.close()
-            return None
+        inside = unwrapped(answer)
         if isinstance(inside, Content):
             return inside.as_text(most)
         if inside is answer:
@@ -79,10 +107,7 @@ def wrapped_text(answer: Any, most: int) -> str | None:
 
 
 def _of_package(answer: Any, kind: type) -> Any:
-    if kind.__name__.endswith("ResponseContextManager"):
-        if inspect.iscoroutine(waiting := getattr(answer, "_api_request", None)):
-            waiting.close()
-        raise NotSent(f"a {kind.__name__} sends its request in a `with` block: use with_raw_response, or stream=True")
+    require_sent(answer)
     if hasattr(kind, "parse") and hasattr(kind, "http_request"):
         return _parsed(answer)
     if kind.__name__ in ("HttpResponse", "AsyncHttpResponse") and hasattr(kind, "data"):  # cohere
@@ -95,15 +120,7 @@ def _of_package(answer: Any, kind: type) -> Any:
 def _parsed(answer: Any) -> Any:
     """What a raw response says; its text or bytes if its package cannot read it."""
     try:
-        found = answer.parse()
-    except Exception:
-        return _body(answer.http_response)
-    return _parsed_later(found, answer) if inspect.isawaitable(found) else found
-
-
-async def _parsed_later(found: Awaitable[Any], answer: Any) -> Any:
-    try:
-        return await found
+        return answer.parse()
     except Exception:
         return _body(answer.http_response)
 
@@ -115,9 +132,13 @@ def _body(response: Any) -> Any:
     kind = said.partition(";")[0].strip().lower()
     if kind.endswith("json") or not kind:
         try:
-            return json.loads(data)
+            return json.loads(data, parse_constant=_refused)
         except ValueError:
             pass
     if kind.startswith(_TEXTS) or kind.endswith(("json", "+xml")) or not data:
         return response.text
     return Content(data, kind or None)
+
+
+def _refused(constant: str) -> Any:
+    raise ValueError(f"JSON has no {constant}")

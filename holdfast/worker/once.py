@@ -24,7 +24,7 @@ from holdfast.model.outcome import ProviderPause, RetryLater
 from holdfast.model.paid_call import NO_FACTS
 from holdfast.model.stage import StageSpec
 from holdfast.providers import verdict
-from holdfast.providers.http_answers import Content, wrapped_text
+from holdfast.providers.http_answers import Content, require_sent, wrapped_text
 from holdfast.providers.verdicts import Verdict, is_free
 from holdfast.worker.handler_environment import Surroundings
 from holdfast.worker.once_decision import SubStep, key_of, key_of_all
@@ -188,6 +188,7 @@ class Once:
             function = self._span.around(function)
         try:
             value = yield UserCall(function, (*self._given(due), *self._terms.args))
+            require_sent(value)
         except BaseException as error:
             if self._span is not None:
                 self._span.failed(error)

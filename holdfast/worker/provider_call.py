@@ -27,7 +27,7 @@ from holdfast.model.stage import StageSpec
 from holdfast.model.typed import declared_type
 from holdfast.providers.clients import is_prepared_function
 from holdfast.providers.headers import Heard, listening
-from holdfast.providers.http_answers import Content, unwrapped
+from holdfast.providers.http_answers import Content, unwrapped, unwrapped_async
 from holdfast.providers.model_request import ModelRequest
 from holdfast.providers.prices import Prices
 from holdfast.providers.retry_after import used_up_for
@@ -173,8 +173,7 @@ class ProviderCall:
     def _run(self, caller: Caller, form: Callable[..., Any], *args: Any) -> Any:
         with listening() as heard:
             value = self._function(*args, **self._kwargs)
-            while (inside := unwrapped(value)) is not value:
-                value = inside
+            value = unwrapped(value)
             if is_stream(value):
                 value = unwrapped(assemble(value))
         if isinstance(value, Content):
@@ -190,8 +189,7 @@ class ProviderCall:
             value = function() if is_async(self._function) else await asyncio.to_thread(function)
             if inspect.isawaitable(value):
                 value = await value
-            while (inside := unwrapped(value)) is not value:
-                value = await inside if inspect.isawaitable(inside) else inside
+            value = await unwrapped_async(value)
             if is_stream(value):
                 value = unwrapped(await assemble_async(value))
         if isinstance(value, Content):

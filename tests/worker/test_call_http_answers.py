@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -17,6 +18,7 @@ from holdfast import BatchContext, Context, Item, Pipeline
 from holdfast.blobs import BLOBS_VARIABLE
 from holdfast.blobs.folder import BlobFolder
 from holdfast.providers import prepare
+from holdfast.worker.once import KEPT_BYTES
 from tests.support.bench import Bench, Ran
 from tests.support.kept import give_a_place, opened
 from tests.support.model_clients import GROUP
@@ -124,11 +126,35 @@ def test_a_raw_response_of_anthropic_is_kept_as_what_it_says(
     assert answer["content"][0]["text"] == answer_to(Asked("messages", "claude-haiku-4-5", "page?")).text
 
 
+def test_a_raw_response_of_an_async_client_is_kept_in_a_sync_handler_too(run: Bench, provider: ModelProvider) -> None:
+    """Only the event loop that is over could parse it; its body has been read, and is paid for."""
+    import anthropic
+
+    async def ask(prompt: str) -> Any:
+        client = prepare(anthropic.AsyncAnthropic(base_url=provider.url("anthropic"), api_key="none"))
+        async with client:
+            return await client.messages.with_raw_response.create(
+                model="claude-haiku-4-5", max_tokens=100, messages=[{"role": "user", "content": prompt}]
+            )
+
+    def work(item: Item, ctx: Context) -> Any:
+        return ctx.options(cost="0.01").call("ask", lambda: asyncio.run(ask("page?")))
+
+    ran = run(one_stage(work), ["page"])
+    answer = ran.result("page", "work")
+    assert answer["content"][0]["text"] == answer_to(Asked("messages", "claude-haiku-4-5", "page?")).text
+    assert ran.app.costs().total.costs == Decimal("0.01")
+
+
+@pytest.mark.parametrize("way", ["call", "once"])
 def test_a_response_that_is_sent_in_a_with_block_was_not_sent_and_is_free(
-    run: Bench, openai: Any, provider: ModelProvider
+    run: Bench, openai: Any, provider: ModelProvider, way: str
 ) -> None:
     def work(item: Item, ctx: Context) -> Any:
-        return ctx.call("ask", openai.chat.completions.with_streaming_response.create, **asked_for(item))
+        streaming = openai.chat.completions.with_streaming_response.create
+        if way == "once":
+            return ctx.once("ask", lambda: streaming(**asked_for(item)), cost="0.25")
+        return ctx.call("ask", streaming, **asked_for(item))
 
     before = len(provider.ledger.entries())
     ran = run(one_stage(work, estimate="0.25"), ["page"])
@@ -225,6 +251,32 @@ def test_a_raw_response_in_once_is_kept_as_its_text_for_a_person(run: Bench, ope
     )
 
 
+def test_an_async_raw_response_in_once_is_kept_as_its_text_for_a_person(run: Bench, provider: ModelProvider) -> None:
+    import anthropic
+
+    raw = anthropic.AsyncAnthropic(base_url=provider.url("anthropic"), api_key="none").messages.with_raw_response.create
+    ask: dict[str, Any] = {"model": "claude-haiku-4-5", "max_tokens": 100}
+
+    async def work(item: Item, ctx: Context) -> Any:
+        return await ctx.once("ask", lambda: raw(**ask, messages=[{"role": "user", "content": "page?"}]), cost="0.01")
+
+    ran = run(one_stage(work), ["page"])
+    assert error(ran).startswith("AnswerNotKept: ")
+    assert answer_to(Asked("messages", "claude-haiku-4-5", "page?")).text in rejected(ran)
+
+
+def test_content_that_is_too_long_for_the_ledger_says_how_much_of_it_is_there(run: Bench) -> None:
+    whole = b"\xff" * (KEPT_BYTES + 1000)
+
+    def work(item: Item, ctx: Context) -> Any:
+        return ctx.once("speech", lambda: whole, cost="0.01")
+
+    kept = rejected(run(one_stage(work), ["page"]))
+    head, _, text = kept.partition("base64,")
+    assert head.startswith(f"(the first {KEPT_BYTES} of {len(whole)} bytes) ")
+    assert base64.b64decode(text) == whole[:KEPT_BYTES]
+
+
 # Responses of plain HTTP clients --------------------------------------------------------------------------------------
 
 REQUEST = httpx.Request("POST", "http://127.0.0.1/")
@@ -235,6 +287,7 @@ BODIES: dict[str, tuple[dict[str, Any], Any]] = {
         {"a": 1},
     ),
     "text": ({"text": "gut – ja"}, "gut – ja"),
+    "constant": ({"content": b"[NaN]", "headers": {"content-type": "application/json"}}, "[NaN]"),
     "broken": ({"content": b"{", "headers": {"content-type": "application/json"}}, "{"),
     "empty": ({"content": b""}, ""),
 }

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from holdfast.blobs.reference import found_at
 from holdfast.engine.claim import Lease
 from holdfast.engine.memos import MemoWrite
 from holdfast.errors import AnswerNotKept, CallInDoubt, Permanent, UsageError, ValueRefused
@@ -272,7 +273,8 @@ class Once:
         refused = []
         for one, text in answers:
             try:
-                reason, value = judge(one.terms, text)
+                with found_at(self._around.blobs):
+                    reason, value = judge(one.terms, text)
             except Exception as mistake:
                 verdicts[one] = mistake
                 continue

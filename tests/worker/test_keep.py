@@ -103,6 +103,32 @@ def test_an_async_handler_awaits_it_and_its_loop_goes_on(run: Bench) -> None:
     assert opened(ran.app, ran.result("x", "render")) == b"slow page"
 
 
+class Rendered(msgspec.Struct):
+    page: Blob
+
+
+@pytest.mark.parametrize("parse", [Blob, Rendered])
+def test_references_in_a_parsed_answer_open_at_once(run: Bench, parse: Any) -> None:
+    """The first time, and from the record."""
+    p = Pipeline("p")
+    attempts: list[bytes] = []
+
+    @p.stage(max_attempts=2, backoff=QUICK)
+    def render(item: Item, ctx: Context) -> Any:
+        def ask() -> Any:
+            page = ctx.keep(PAGE)
+            return page if parse is Blob else {"page": page}
+
+        answer = ctx.options(cost="0.01", parse=parse).call("render", ask)
+        attempts.append((answer if parse is Blob else answer.page).read())
+        if len(attempts) == 1:
+            raise RuntimeError("again")
+        return "done"
+
+    assert run(p, ["x"]).result("x", "render") == "done"
+    assert attempts == [PAGE, PAGE]
+
+
 def test_each_item_of_a_batch_keeps_for_itself(run: Bench) -> None:
     p = Pipeline("p")
 

@@ -65,7 +65,7 @@ def migrate(driver: Driver, where: str) -> list[str]:
 def too_new(where: str, version: int) -> str:
     return (
         f"{where} has schema {version}, this holdfast knows {schema.newest()}: it belongs to a newer holdfast; "
-        f"upgrade this one with pip"
+        "install that version"
     )
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.environments import needed
+from tools.release.__main__ import main
 from tools.release.bill import bill
 from tools.release.build import ROOT, Built, ReleaseFailed, build
 from tools.release.contents import check_contents
@@ -119,6 +120,25 @@ def test_what_does_not_belong_into_the_package_is_refused_although_it_was_commit
     commit(copy)
     with pytest.raises(ReleaseFailed, match=f"these do not belong into a release: {name}"):
         check_contents(build(tmp_path / "built", repository=copy), copy)
+
+
+def test_a_folder_with_files_of_somebody_else_is_refused_and_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    (tmp_path / "SHA256SUMS").write_text("of an earlier release")
+    assert main(["--into", str(tmp_path)]) == 1
+    assert "holds 'thesis.txt', which no release has made" in capsys.readouterr().err
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["SHA256SUMS", "thesis.txt"]
+
+
+def test_an_earlier_release_stays_if_the_commit_does_not_exist(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "SHA256SUMS").write_text("of an earlier release")
+    assert main(["--into", str(tmp_path), "--commit", "nosuch"]) == 1
+    assert "nosuch" in capsys.readouterr().err
+    assert (tmp_path / "SHA256SUMS").exists()
 
 
 def test_every_extra_has_a_program_that_tries_it() -> None:

@@ -27,6 +27,8 @@ from tools.release.contents import check_contents
 from tools.release.trying import Environment, extras, try_extra, try_first_program
 
 SUMS = "SHA256SUMS"
+#: Names of the files of a release.
+MADE = ("holdfast-*.tar.gz", "holdfast-*.whl", "holdfast-*.cdx.json", SUMS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,9 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _release(commit: str, into: Path, postgres: str | None) -> None:
-    into.mkdir(parents=True, exist_ok=True)
-    for old in into.iterdir():
-        old.unlink()
+    git(ROOT, "rev-parse", "--verify", f"{commit}^{{commit}}")
+    _make_empty(into)
     if git(ROOT, "status", "--porcelain"):
         _say(f"there are changes that are not committed: the release is made of {commit} without them")
     built = build(into, commit)
@@ -66,6 +67,16 @@ def _release(commit: str, into: Path, postgres: str | None) -> None:
     (into / name).write_bytes(text)
     _write_sums(into)
     _say(f"done: {into}")
+
+
+def _make_empty(into: Path) -> None:
+    """Remove what an earlier release has left in the folder; a folder with anything else in it is somebody's own."""
+    into.mkdir(parents=True, exist_ok=True)
+    old = {file for pattern in MADE for file in into.glob(pattern)}
+    if others := sorted(file.name for file in into.iterdir() if file not in old):
+        raise ReleaseFailed(f"{into} holds {others[0]!r}, which no release has made: give an empty folder with --into")
+    for file in old:
+        file.unlink()
 
 
 def _try(folder: Path, version: str, python: Path, built: Built, server: PostgresDatabases) -> None:

@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,8 +48,8 @@ def build(into: Path, commit: str = "HEAD", repository: Path = ROOT) -> Built:
         subprocess.run(["tar", "-x", "-p", "-C", copy], input=archive, check=True)
         sdist = _hatch(copy, "sdist", into, epoch)
         unpacked = Path(folder) / "unpacked"
-        with tarfile.open(sdist) as packed:
-            packed.extractall(unpacked, filter="data")
+        unpacked.mkdir()
+        subprocess.run(["tar", "-x", "-C", unpacked, "-f", sdist], check=True)
         [source] = unpacked.iterdir()
         wheel = _hatch(source, "wheel", into, epoch)
     return Built(sdist, wheel, number, epoch)

@@ -54,6 +54,8 @@ NEEDED = (
     Needed("prometheus", "prometheus", "metrics read by a Prometheus"),
     Needed("mariadb-server", "mariadbd", "tables adopted from MariaDB"),
     Needed("postgresql-15", "15/bin/initdb", "holdfast on PostgreSQL 15"),
+    Needed("systemd", "systemd-analyze", "the units of deploy/systemd"),
+    Needed("strace", "strace", "system calls of the units, and disks that fail"),
 )
 
 

@@ -67,6 +67,16 @@ def promtool(*words: str, folder: Path = DEPLOY) -> str:
     return "" if done.returncode == 0 else done.stdout + done.stderr
 
 
+@has_promtool
+@pytest.mark.req("P18")
+def test_prometheus_accepts_the_configuration_and_would_not_accept_a_wrong_one(tmp_path: Path):
+    shutil.copytree(DEPLOY, tmp_path / "deploy")
+    assert promtool("check", "config", "prometheus.yaml", folder=tmp_path / "deploy") == ""
+    wrong = tmp_path / "deploy" / "prometheus.yaml"
+    wrong.write_text(wrong.read_text(encoding="utf-8").replace("scrape_configs:", "scrapes:"), encoding="utf-8")
+    assert "scrapes" in promtool("check", "config", "prometheus.yaml", folder=tmp_path / "deploy")
+
+
 def asked() -> list[tuple[str, str]]:
     """Every question of the board and of the rules, with its place."""
     board = [(panel["title"], target["expr"]) for panel in PANELS for target in panel["targets"]]

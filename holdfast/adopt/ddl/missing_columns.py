@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import quoted_name
-from sqlalchemy.dialects import postgresql, sqlite
-
 from holdfast.errors import UsageError
 from holdfast.model.durations import Duration, seconds
 
@@ -67,6 +64,16 @@ class WantedColumns:
     def stale_seconds(self) -> float:
         return seconds(self.older_than, what="adopt-sql: older_than")
 
+    @property
+    def indexes(self) -> dict[str, tuple[str, Sequence[str]]]:
+        """The indexes of the processing and of the queued rows: the status word of their rows, and their columns."""
+        return {"processing": (self.processing, (self.columns["heartbeat"],)), "queued": (self.queued, self.key)}
+
+    @property
+    def times(self) -> list[str]:
+        """The columns that show a row's age, quoted; the first that has a value counts."""
+        return [quoted(self.columns[role]) for role in ("heartbeat", "started") if role in self.columns]
+
     def index(self, of: str) -> str:
         """The name of an index; never longer than PostgreSQL allows."""
         end = f"_{of}"
@@ -86,23 +93,14 @@ class TableMigration:
         return "".join(f"{one}\n" for one in statements)
 
 
-class Quote:
-    """Quotes identifiers and string literals for a dialect."""
+def quoted(*parts: str | None) -> str:
+    """`"schema"."table"`, as both databases read it; parts that are None are left out."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in parts if part is not None)
 
-    def __init__(self, dialect: str) -> None:
-        chosen = {"postgresql": postgresql.dialect, "sqlite": sqlite.dialect}[dialect]()
-        self._preparer = chosen.identifier_preparer
 
-    def name(self, *parts: str | None) -> str:
-        """`"schema"."table"`; parts that are None are left out."""
-        # The preparer doubles percent signs for drivers that interpret them; a client that runs a script does not.
-        return ".".join(
-            self._preparer.quote(quoted_name(part, quote=True)).replace("%%", "%") for part in parts if part is not None
-        )
+def quoted_list(names: Sequence[str]) -> str:
+    return ", ".join(map(quoted, names))
 
-    def names(self, parts: Sequence[str]) -> str:
-        return ", ".join(self.name(part) for part in parts)
 
-    @staticmethod
-    def text(value: str) -> str:
-        return "'" + value.replace("'", "''") + "'"
+def literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -16,7 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from holdfast.adopt.ddl.missing_columns import MARK, Quote, TableMigration, WantedColumns
+from holdfast.adopt.ddl.missing_columns import MARK, TableMigration, WantedColumns, literal, quoted, quoted_list
 from holdfast.errors import DefinitionError
 
 _TYPES = {
@@ -59,20 +59,19 @@ def view_name(wanted: WantedColumns) -> str:
 
 
 def write_sqlite(wanted: WantedColumns, present: Present | None) -> TableMigration:
-    quote = Quote("sqlite")
-    table, view = quote.name(wanted.schema, wanted.table), quote.name(wanted.schema, view_name(wanted))
+    table, view = quoted(wanted.schema, wanted.table), quoted(wanted.schema, view_name(wanted))
     # Without access to the database: the started column may be the owner's own, and is neither added nor dropped.
     there = present or Present(frozenset([wanted.columns.get("started", "")]), frozenset(), None)
     new = {role: name for role, name in wanted.columns.items() if name not in there.columns}
-    new_indexes = {of: wanted.index(of) for of in ("processing", "queued") if wanted.index(of) not in there.indexes}
+    new_indexes = {of: wanted.index(of) for of in wanted.indexes if wanted.index(of) not in there.indexes}
     added_columns = [*there.added_columns, *new.values()]
     added_indexes = [*there.added_indexes, *new_indexes.values()]
-    adding = [f"ALTER TABLE {table} ADD COLUMN {quote.name(name)} {_TYPES[role]};" for role, name in new.items()]
-    adding += [_index(wanted, quote, of, name) for of, name in new_indexes.items()]
-    making = _view(wanted, quote, view, added_columns, added_indexes)
+    adding = [f"ALTER TABLE {table} ADD COLUMN {quoted(name)} {_TYPES[role]};" for role, name in new.items()]
+    adding += [_index(wanted, of, name) for of, name in new_indexes.items()]
+    making = _view(wanted, view, added_columns, added_indexes)
     down = [f"DROP VIEW IF EXISTS {view};"]
-    down += [f"DROP INDEX IF EXISTS {quote.name(wanted.schema, name)};" for name in reversed(added_indexes)]
-    down += [f"ALTER TABLE {table} DROP COLUMN {quote.name(name)};" for name in reversed(added_columns)]
+    down += [f"DROP INDEX IF EXISTS {quoted(wanted.schema, name)};" for name in reversed(added_indexes)]
+    down += [f"ALTER TABLE {table} DROP COLUMN {quoted(name)};" for name in reversed(added_columns)]
     if present is not None:
         down = ["-- nothing to take back"] if present.view is None else ["BEGIN IMMEDIATE;", *down, "COMMIT;"]
     return TableMigration(tuple(_up(present, adding, view, making)), tuple(down))
@@ -86,27 +85,24 @@ def _up(there: Present | None, adding: list[str], view: str, making: str) -> lis
     return ["BEGIN IMMEDIATE;", *adding, f"DROP VIEW IF EXISTS {view};", making, "COMMIT;"]
 
 
-def _index(wanted: WantedColumns, quote: Quote, of: str, name: str) -> str:
-    word, columns = {
-        "processing": (wanted.processing, (wanted.columns["heartbeat"],)),
-        "queued": (wanted.queued, tuple(wanted.key)),
-    }[of]
+def _index(wanted: WantedColumns, of: str, name: str) -> str:
+    word, columns = wanted.indexes[of]
     # Only the index names the schema: its table is always in the same one.
     return (
-        f"CREATE INDEX IF NOT EXISTS {quote.name(wanted.schema, name)} ON {quote.name(wanted.table)} ({quote.names(columns)})\n"
-        f"  WHERE {quote.name(wanted.status)} = {quote.text(word)};"
+        f"CREATE INDEX IF NOT EXISTS {quoted(wanted.schema, name)} ON {quoted(wanted.table)} ({quoted_list(columns)})\n"
+        f"  WHERE {quoted(wanted.status)} = {literal(word)};"
     )
 
 
-def _view(wanted: WantedColumns, quote: Quote, view: str, columns: list[str], indexes: list[str]) -> str:
+def _view(wanted: WantedColumns, view: str, columns: list[str], indexes: list[str]) -> str:
     remembered = json.dumps({"columns": columns, "indexes": indexes}).replace("*/", "*\\/")
-    times = [quote.name(wanted.columns[role]) for role in ("heartbeat", "started") if role in wanted.columns]
+    times = wanted.times
     since = f"coalesce({', '.join(times)})" if len(times) > 1 else times[0]
     silent = f"(julianday('now') - julianday({since})) * 86400.0"
     return (
         f"CREATE VIEW {view} AS\n"
         f"/* {MARK}: {remembered} */\n"
-        f"SELECT {quote.names(wanted.key)}, {silent} AS silent_seconds,\n"
+        f"SELECT {quoted_list(wanted.key)}, {silent} AS silent_seconds,\n"
         f"  coalesce({silent} > {wanted.stale_seconds:g}, 1) AS is_job_stale\n"
-        f"FROM {quote.name(wanted.table)} WHERE {quote.name(wanted.status)} = {quote.text(wanted.processing)};"
+        f"FROM {quoted(wanted.table)} WHERE {quoted(wanted.status)} = {literal(wanted.processing)};"
     )

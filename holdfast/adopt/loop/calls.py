@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.adopt.loop.job import Job
-from holdfast.runtime.call import Call
+from holdfast.runtime.call import Call, Paces
 
 #: A thread keeps its connection for the next row if the handler took less than this.
 QUICK_SECONDS = 0.001
@@ -30,7 +30,7 @@ class RowCall(Call, msgspec.Struct, eq=False):
         return f"{self.loop_name}: row {self.job.key!r}"
 
 
-class HandlerPace:
+class HandlerPace(Paces):
     """How long the handler takes. No call counts as quick: a row's outcome is saved before the next call begins."""
 
     def __init__(self) -> None:
@@ -39,14 +39,5 @@ class HandlerPace:
     def learn(self, seconds: float) -> None:
         self._mean = seconds if self._mean is None else self._mean + WEIGHT * (seconds - self._mean)
 
-    def may_be_quick(self, kind: int) -> bool:
-        return False
-
-    def is_quick(self, kind: int) -> bool:
-        return False
-
     def pace(self, kind: int) -> float | None:
         return self._mean
-
-    def is_brief(self, seconds: float) -> bool:
-        return seconds < QUICK_SECONDS

@@ -15,6 +15,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -37,20 +38,15 @@ _FIELDS = ("key", "attempt", "token", "version", "started_at", "beat_at", "row")
 _TYPES = {kind.__name__: kind for kind in (dt.datetime, dt.date, dt.time, dt.timedelta, Decimal, uuid.UUID, bytes)}
 
 
+@dataclass(frozen=True)
 class RowConversation(Conversation[RowCall, BaseException | None]):
     """The parent's side of the conversation."""
 
-    def __init__(
-        self,
-        loop: LoopState,
-        taken: Callable[[Held], Held],
-        save: Callable[[RowCall, BaseException], None],
-        saved: Callable[[RowCall], None],
-    ) -> None:
-        self._loop = loop
-        self._taken = taken
-        self._save = save
-        self._saved = saved
+    _loop: LoopState
+    #: Stops the heartbeats of a row, and returns it as the last one left it.
+    _taken: Callable[[Held], Held]
+    _save: Callable[[RowCall, BaseException], None]
+    _saved: Callable[[RowCall], None]
 
     def talk(self, call: RowCall, line: socket.socket) -> None:
         line.settimeout(call.timeout_seconds)
@@ -85,12 +81,12 @@ class RowConversation(Conversation[RowCall, BaseException | None]):
         return KeyboardInterrupt("no child process could be started")  # hands the row back
 
 
+@dataclass(frozen=True)
 class RowChild:
     """The child's side: runs the rows it receives, one after another."""
 
-    def __init__(self, line: socket.socket, loop: LoopState) -> None:
-        self._line = line
-        self._loop = loop
+    _line: socket.socket
+    _loop: LoopState
 
     def run(self) -> None:
         # The inherited connections belong to the parent: do not close them.

@@ -58,7 +58,7 @@ def _claim(loop: LoopState, n: int, terms: ClaimTerms) -> list[Held]:
     one_statement = loop.max_instances is None and support_of(loop.engine.dialect).returning
     # Only the usual claims are worth caching. A custom order needs a second query, so it cannot run directly.
     is_usual = terms.order_by is None and any(terms is one for one in loop.terms.values())
-    is_direct = one_statement and is_usual and loop.engine.dialect.name == "sqlite"
+    is_direct = one_statement and is_usual and loop.is_sqlite
 
     def transaction() -> list[Held]:
         found = claim_directly(loop.line, loop.engine, terms, n, loop.identity) if is_direct else None

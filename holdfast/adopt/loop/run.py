@@ -1,9 +1,9 @@
 """One run of a loop: claims rows, has the runtime call their handlers, and does the upkeep.
 
 The sequence is sync code. It runs in the caller's thread; in a thread beside the event loop, if only the handler is async; or,
-with an async engine, in a greenlet on the event loop (see `sync_or_async.py`). No user code runs there, so a stop signal, a
-timeout, the grace period and the recovery of stale rows never wait for a handler. In a `ThreadedRun`, an idle thread of the
-pool claims the next rows itself: waking another thread takes longer than most claims.
+with an async engine, in a greenlet on the event loop (see `sync_or_async_engine.py`). No user code runs there, so a stop
+signal, a timeout, the grace period and the recovery of stale rows never wait for a handler. In a `ThreadedRun`, an idle thread
+of the pool claims the next rows itself: waking another thread takes longer than most claims.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.adopt.loop.batch_or_alone import ClaimChoice
-from holdfast.adopt.loop.calls import HandlerPace, RowCall
+from holdfast.adopt.loop.calls import QUICK_SECONDS, HandlerPace, RowCall
 from holdfast.adopt.loop.child_processes import RowChild, RowConversation, prepare_fork
 from holdfast.adopt.loop.claim_next import claiming
 from holdfast.adopt.loop.draining import Rest, resting
 from holdfast.adopt.loop.heartbeats import Heartbeats
-from holdfast.adopt.loop.saving import completed_at_once, handing_back, is_usual, saving
+from holdfast.adopt.loop.saving import handing_back, saving
 from holdfast.adopt.loop.state import CHECK_SECONDS, LoopState
 from holdfast.adopt.loop.sync_or_async_engine import Bell, Beside
 from holdfast.adopt.loop.upkeep import PIECES, UpkeepTimes, unless_stopping
@@ -46,7 +46,7 @@ class _Run:
     """
 
     #: Runs the handlers.
-    pool: ThreadPool[RowCall] | AsyncPool[RowCall] | ProcessPool[RowCall]
+    pool: ThreadPool[RowCall] | AsyncPool[RowCall]
 
     def __init__(self, loop: LoopState, once: bool) -> None:
         self.loop = loop
@@ -55,7 +55,6 @@ class _Run:
         self.paces = HandlerPace()
         self.beater = Heartbeats(loop.engine, loop.beat_seconds, self._lost)
         self._bell = Bell(loop.engine)
-        self._is_sqlite = loop.engine.dialect.name == "sqlite"
         self._lock = threading.RLock()
         #: Calls that have not ended, by the id of the row's `Held` as it was claimed.
         self._calls: dict[int, RowCall] = {}
@@ -234,25 +233,15 @@ class _Run:
             error = raised if not isinstance(raised, BROKEN_OFF) else RuntimeError(f"the handler raised {raised!r}")
         took = clock() - call.started
         self.paces.learn(took)
-        self._save(call, returned, error, is_brief=self.paces.is_brief(took))
-
-    async def run_async(self, call: RowCall, clock: Callable[[], float]) -> None:
-        raise NotImplementedError
+        self._save(call, returned, error, is_brief=took < QUICK_SECONDS)
 
     def raised(self, call: RowCall, error: BaseException) -> BaseException:
         return error
 
     def write(self, call: RowCall, returned: Any, error: BaseException | None, is_brief: bool = False) -> None:
-        """Save the outcome of a call that has ended. `is_brief`: the next one in this thread probably follows soon."""
-        loop, job = self.loop, call.job
+        """Save the outcome of a call that has ended."""
         try:
-            held = self.beater.take(job.held)
-            is_done = False
-            if error is None and self._is_sqlite and is_usual(job, returned):
-                loop.line.stays_open = is_brief
-                is_done = completed_at_once(loop, held)
-            if not is_done:
-                saving(loop, job, held, returned, error)
+            saving(self.loop, call.job, self.beater.take(call.job.held), returned, error, is_brief=is_brief)
         except BaseException as worse:
             self.broke(worse)
         finally:

@@ -22,33 +22,34 @@ from holdfast.model.log_lines import logger
 log = logger("holdfast.adopt")
 
 
-def saving(loop: LoopState, job: Job, held: Held, returned: Any, error: BaseException | None) -> Outcome | None:
-    """Save the outcome of an attempt. Returns None if the row was lost or could not be changed."""
+def saving(
+    loop: LoopState, job: Job, held: Held, returned: Any, error: BaseException | None, *, is_brief: bool = False
+) -> None:
+    """Save the outcome of an attempt. `is_brief`: this thread probably saves the next one soon."""
+    is_usual = error is None and returned is None and not (job.effects or job.values)
+    if is_usual and loop.is_sqlite and _completed_directly(loop, held, is_brief):
+        return
     outcome = outcome_of(returned, error, [held], loop.retry)
     if outcome.kind == "completed":
         try:
-            return _save(loop, job, held, outcome, together=True)
+            _save(loop, job, held, outcome, together=True)
+            return
         except Exception as raised:
             # An effect raised, or the database refused the row: treated as if the handler had raised the error.
-            error = raised
             outcome = outcome_of(None, raised, [held], loop.retry)
     try:
-        return _save(loop, job, held, outcome, together=False)
+        _save(loop, job, held, outcome, together=False)
     except Exception as worse:
         loop.refused(held.key_values, worse, f"cannot be saved as {outcome.kind}, and is left to recovery")
-        return None
 
 
-def is_usual(job: Job, returned: Any) -> bool:
-    """Whether a handler that did not raise leaves nothing to do but complete its row."""
-    return returned is None and not (job.effects or job.values)
-
-
-def completed_at_once(loop: LoopState, held: Held) -> bool:
-    """The fast path for the usual outcome. False means that nothing was saved: call `saving`, which also handles the error
-    if it occurs again."""
+def _completed_directly(loop: LoopState, held: Held, is_brief: bool) -> bool:
+    """The fast path for the usual outcome. False means that nothing was saved: the slow path also handles the error if it
+    occurs again."""
+    line = loop.line
+    line.stays_open = is_brief
     try:
-        is_done = complete_directly(loop.line, loop.engine, held)
+        is_done = complete_directly(line, loop.engine, held)
     except Exception:
         return False
     if is_done:
@@ -75,7 +76,7 @@ def handing_back(loop: LoopState, rows: list[Held], why: str) -> None:
     log.info("%s: %s, handed back %d rows", loop.name, why, len(finished.won))
 
 
-def _save(loop: LoopState, job: Job, held: Held, outcome: Outcome, *, together: bool) -> Outcome | None:
+def _save(loop: LoopState, job: Job, held: Held, outcome: Outcome, *, together: bool) -> None:
     values, effects = (job.values, job.effects) if together else (None, [])
 
     def work(place: Open) -> bool:
@@ -98,9 +99,8 @@ def _save(loop: LoopState, job: Job, held: Held, outcome: Outcome, *, together: 
         else:
             loop.counters.add(lost=1)
             log.warning("%s: row %r is no longer held; %s was not saved", loop.name, held.key, outcome.kind)
-            return None
+            return
     _report(loop, held, outcome)
-    return outcome
 
 
 def _queued_again(loop: LoopState, held: Held, outcome: Outcome) -> Outcome:

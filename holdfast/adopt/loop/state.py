@@ -98,6 +98,7 @@ class LoopState:
         self.at = at
         self.mapping = mapping
         self.engine = sync_engine_of(at, mapping)
+        self.is_sqlite = self.engine.dialect.name == "sqlite"
         self.handler = handler
         self.is_async_handler = functions.is_async(handler)
         self._check(isolate)
@@ -140,7 +141,7 @@ class LoopState:
                 self.name,
             )
         in_memory = url.database in (None, "", ":memory:") and not url.query.get("uri")
-        if in_memory and self.engine.dialect.name == "sqlite":
+        if in_memory and self.is_sqlite:
             raise UsageError(f"{self.name}: a SQLite database in memory belongs to one connection; give it a file")
         if isolate not in (None, "process"):
             raise UsageError(f'{self.name}: isolate={isolate!r}: it is "process" or None')

@@ -13,6 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Column, Connection, Engine, Table, inspect
+from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.types import TypeEngine
 
@@ -22,6 +23,8 @@ from holdfast.errors import DefinitionError
 
 #: Words that need no escaping in a string literal of any database.
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9 _.-]+")
+#: All dialects store the same label for an enum's member.
+_ANY_DIALECT = DefaultDialect()
 #: Types of the same kind are interchangeable.
 _KINDS = (
     ("a text", (sa.String, sa.Enum)),
@@ -49,7 +52,7 @@ class CheckedTable:
         kind = self.columns["status"].type
         stored = self.words[word]
         if isinstance(kind, sa.Enum):
-            stored = label(kind, stored)
+            stored = _stored(stored, kind, _ANY_DIALECT)
         if isinstance(stored, int) and isinstance(kind, sa.Integer) and not isinstance(stored, bool):
             return sa.literal_column(str(int(stored)), kind)
         if type(stored) is str and isinstance(kind, sa.String) and _PLAIN_WORD.fullmatch(stored):
@@ -111,9 +114,8 @@ class CheckedTable:
     def _check_words(self, at: Connection, inspector: sa.Inspector, kind: TypeEngine[Any]) -> None:
         column = self.columns["status"]
         where = f"{self}, column {column.name!r}"
-        stored = column.type.bind_processor(at.dialect) if not isinstance(column.type, sa.Enum) else None
         for word, value in self.words.items():
-            text = stored(value) if stored else label(column.type, value) if isinstance(column.type, sa.Enum) else value
+            text = _stored(value, column.type, at.dialect)
             if isinstance(kind, sa.Enum) and kind.enums and text not in kind.enums:
                 raise DefinitionError(f"{where}: {word}={text!r} is not one of its values: {', '.join(kind.enums)}")
             length = getattr(kind, "length", None)
@@ -152,14 +154,10 @@ def _kind(found: TypeEngine[Any]) -> str | None:
     return next((name for name, types in _KINDS if isinstance(plain(found), types)), None)
 
 
-def label(kind: sa.Enum, value: Any) -> Any:
-    """What an enum column stores for a word."""
-    if kind.enum_class is not None and isinstance(value, kind.enum_class):
-        chosen = (
-            kind.values_callable(kind.enum_class) if kind.values_callable else [one.name for one in kind.enum_class]
-        )
-        return dict(zip(kind.enum_class, chosen, strict=True))[value]
-    return value
+def _stored(value: Any, kind: TypeEngine[Any], dialect: sa.Dialect) -> Any:
+    """What a column of this type stores for a value; for an enum's member, its label."""
+    process = kind.bind_processor(dialect)
+    return value if process is None else process(value)
 
 
 #: Quoted text and comments, the beginning of a CHECK, and parentheses.

@@ -62,8 +62,8 @@ def claim_rows(at: Open, terms: ClaimTerms, n: int, who: LoopIdentity, now: date
     show_pending(at)
     rows = Rows(at, terms.mapping, now)
     token = who.token(terms.mapping.column("holder"))
-    if rows.support.returning:
-        statement = prepared_claim(terms, rows.dialect) if now is None else ClaimStatement(terms, rows)
+    if rows.support.returning and now is None:
+        statement = claim_statement(terms, rows.dialect)
         changed = rows.connection.execute(statement.update, statement.values(n, token)).all()
         found = rows.sorted(statement.choice, changed)
     else:
@@ -94,7 +94,7 @@ def claim_unguarded(at: Open, terms: ClaimTerms, keys: Sequence[Key], who: LoopI
 
 def claim_directly(line: DirectLine, engine: Engine, terms: ClaimTerms, n: int, who: LoopIdentity) -> list[Held] | None:
     """Claim on SQLite's driver, ordered by key; None if nothing was done, because it takes SQLAlchemy."""
-    claim = prepared_claim(terms, engine.dialect)
+    claim = claim_statement(terms, engine.dialect)
     token = who.token(terms.mapping.column("holder"))
     answer = line.transact(engine, claim.prepared, claim.values(n, token))
     if answer is None:
@@ -138,8 +138,9 @@ class ClaimTerms:
 class ClaimStatement:
     """The statement of a claim where the database returns rows. The limit and the token are parameters."""
 
-    def __init__(self, terms: ClaimTerms, sql: TableSql) -> None:
-        self._dialect = sql.dialect
+    def __init__(self, terms: ClaimTerms, dialect: Dialect) -> None:
+        sql = TableSql(terms.mapping, dialect)
+        self._dialect = dialect
         self._has_token = "holder" in sql.mapping.columns
         self.choice = terms.choice(sql, sa.bindparam("hf_limit", type_=sa.Integer()))
         self.update = moving(sql, self.choice, sql.marks(sa.bindparam("hf_token")), terms.reader.columns)
@@ -165,10 +166,8 @@ class ClaimStatement:
         return [(at, process) for at, process in enumerate(found) if process is not None]
 
 
-@lru_cache(maxsize=500)
-def prepared_claim(terms: ClaimTerms, dialect: Dialect) -> ClaimStatement:
-    """The claim statements of loops are the same each time."""
-    return ClaimStatement(terms, TableSql(terms.mapping, dialect))
+#: Cached: the claim statements of loops are the same each time.
+claim_statement = lru_cache(maxsize=500)(ClaimStatement)
 
 
 def order_of(mapping: TableMapping, order_by: OrderBy) -> tuple[ColumnElement[Any], ...] | None:

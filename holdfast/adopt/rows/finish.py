@@ -11,7 +11,7 @@ written through `heartbeat`. With a status column alone, a late worker can finis
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -181,18 +181,18 @@ def _own_values(mapping: TableMapping, values: Mapping[str, Any]) -> dict[str, A
 # The guarded statement -----------------------------------------------------------------------------------------------
 
 
-def by_claim(rows: Sequence[Held]) -> Iterable[tuple[TableMapping, Sequence[Held]]]:
+def by_claim(rows: Sequence[Held]) -> list[tuple[TableMapping, Sequence[Held]]]:
     """Groups of rows that one statement can change: mostly the rows of one claim."""
-    return [(rows[0].mapping, rows)] if len(rows) == 1 else _grouped(rows)
-
-
-def _grouped(rows: Sequence[Held]) -> Iterator[tuple[TableMapping, Sequence[Held]]]:
+    if len(rows) == 1:
+        return [(rows[0].mapping, rows)]
     found: dict[tuple[Any, ...], list[Held]] = {}
     for one in rows:
         found.setdefault((one.mapping, *one.fence), []).append(one)
-    for same in found.values():
-        for start in range(0, len(same), CHUNK):
-            yield same[0].mapping, same[start : start + CHUNK]
+    return [
+        (same[0].mapping, same[start : start + CHUNK])
+        for same in found.values()
+        for start in range(0, len(same), CHUNK)
+    ]
 
 
 def is_there(rows: Rows, held: Held, status: str, *, changed: bool) -> bool:
@@ -230,9 +230,8 @@ class Finishing(Prepared):
     A loop sends it more often than any other statement.
     """
 
-    def __init__(self, sql: TableSql, status: str, roles: Iterable[str]) -> None:
-        self._sql = sql
-        mapping, dialect = sql.mapping, sql.dialect
+    def __init__(self, mapping: TableMapping, dialect: Dialect, status: str, roles: frozenset[str]) -> None:
+        self._sql = sql = TableSql(mapping, dialect)
         key_names = [f"hf_key{at}" for at in range(len(mapping.key))]
         fence_names = [f"hf_fence_{role}" for role in mapping.fence]
         self._names = [*key_names, *fence_names]
@@ -253,9 +252,7 @@ class Finishing(Prepared):
         return found
 
 
-@lru_cache(maxsize=2000)
-def finishing(mapping: TableMapping, dialect: Dialect, status: str, roles: frozenset[str]) -> Finishing:
-    return Finishing(TableSql(mapping, dialect), status, roles)
+finishing = lru_cache(maxsize=2000)(Finishing)
 
 
 def change(rows: Rows, same: Sequence[Held], status: str, roles: Roles, own: Mapping[str, Any]) -> set[int]:

@@ -66,8 +66,9 @@ class _Target:
 
     def __init__(self, at: Open, model: Any) -> None:
         self.mapper, self.table = mapper_and_table(model)
-        self._model = model
         self._session = at if isinstance(at, Session) and self.mapper is not None else None
+        #: What is inserted into and read: the model gives objects of the Session, the table rows.
+        self._entity = self.table if self._session is None else model
         bound = bound_by(self.mapper, self.table)
         self._connection = at if isinstance(at, Connection) else at.connection(bind_arguments=bound)
 
@@ -76,14 +77,11 @@ class _Target:
         insert = _ON_CONFLICT.get(self._connection.dialect.name)
         if insert is None:
             return self._insert_plainly(values, same)
-        into = self.table if self._session is None else self._model
-        adding = insert(into).values({self._called(column): value for column, value in values.items()})
-        adding = adding.on_conflict_do_nothing(index_elements=list(columns)).returning(into)
+        adding = insert(self._entity).values({self._called(column): value for column, value in values.items()})
+        adding = adding.on_conflict_do_nothing(index_elements=list(columns)).returning(self._entity)
         try:
             with _savepoint(self._connection):
-                if self._session is not None:
-                    return self._session.scalars(adding, execution_options={"populate_existing": True}).first()
-                return self._connection.execute(adding).first()
+                return self._first(adding)
         except sa.exc.DBAPIError as error:
             if "ON CONFLICT" not in str(error.orig):
                 raise
@@ -93,13 +91,16 @@ class _Target:
             ) from error
 
     def read(self, same: Any) -> Any:
-        found = sa.select(self.table if self._session is None else self._model).where(same)
+        found = sa.select(self._entity).where(same)
         if self._connection.dialect.name in _SNAPSHOTS:
             # The row in the way may be newer than the snapshot; a locking read sees it, and the conflict has locked it already.
             found = found.with_for_update(read=True)
-        if self._session is not None:
-            return self._session.scalars(found.execution_options(populate_existing=True)).first()
-        return self._connection.execute(found).first()
+        return self._first(found)
+
+    def _first(self, statement: Any) -> Any:
+        if self._session is None:
+            return self._connection.execute(statement).first()
+        return self._session.scalars(statement, execution_options={"populate_existing": True}).first()
 
     def _insert_plainly(self, values: Mapping[Column[Any], Any], same: Any) -> Any:
         """For databases without ON CONFLICT: after an IntegrityError, check whether it came from these columns."""

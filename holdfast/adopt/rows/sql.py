@@ -24,7 +24,7 @@ Roles = Mapping[str, Any]
 
 
 class Support(NamedTuple):
-    """What a database supports; see the list in `dialects.py`."""
+    """What a database supports; see the list in `database_differences.py`."""
 
     skip_locked: bool
     returning: bool

@@ -39,14 +39,12 @@ from holdfast.runtime.thread_pool import ThreadPool
 HELD_UP_SECONDS = 1.0
 
 
-class _Run:
+class ThreadedRun:
     """The rows that the loop holds, and what to do next. Calls the handlers for its pool.
 
-    A row's outcome is saved before the next call begins in the same thread or task.
+    A row's outcome is saved before the next call begins in the same thread or task. For a sync engine and a sync handler: the
+    pool's threads also save outcomes and claim rows.
     """
-
-    #: Runs the handlers.
-    pool: ThreadPool[RowCall] | AsyncPool[RowCall]
 
     def __init__(self, loop: LoopState, once: bool) -> None:
         self.loop = loop
@@ -67,6 +65,17 @@ class _Run:
         self._has_counted = False
         self._is_ending = False
         self.broken: BaseException | None = None
+        self.pool = self._make_pool(CallOwner(loop.concurrency, self._report, self.may_start, self._out_of_work))
+
+    def _make_pool(self, owner: CallOwner[RowCall]) -> ThreadPool[RowCall] | AsyncPool[RowCall]:
+        """What runs the handlers."""
+        loop = self.loop
+        if not loop.isolate:
+            return ThreadPool(self, owner, self.paces)
+        # Fork before there are any threads or heartbeats.
+        prepare_fork(loop.engine, loop.name)
+        server = ForkServer.forked(lambda line: RowChild(line, loop).run())
+        return ProcessPool(RowConversation(loop, self.beater.take, self._report, self.written), owner, server)
 
     def work(self, drain: bool) -> None:
         """Run until the loop is stopped; with `drain`, until nothing is left to do."""
@@ -254,34 +263,12 @@ class _Run:
         else:
             self.ring_if_settled()
 
-    def _save(self, call: RowCall, returned: Any, error: BaseException | None, is_brief: bool) -> None:
-        raise NotImplementedError
-
-    def _end(self) -> None:
-        raise NotImplementedError
-
-
-class ThreadedRun(_Run):
-    """For a sync engine and a sync handler: the pool's threads also save outcomes and claim rows."""
-
-    def __init__(self, loop: LoopState, once: bool) -> None:
-        super().__init__(loop, once)
-        owner = CallOwner(loop.concurrency, self._report, self.may_start, self._claim_here)
-        if loop.isolate:
-            # Fork before there are any threads or heartbeats.
-            prepare_fork(loop.engine, loop.name)
-            server = ForkServer.forked(lambda line: RowChild(line, loop).run())
-            conversation = RowConversation(loop, self.beater.take, self._report, self.written)
-            self.pool = ProcessPool(conversation, owner, server)
-        else:
-            self.pool = ThreadPool(self, owner, self.paces)
-
     def _end(self) -> None:
         assert not isinstance(self.pool, AsyncPool)
         self.pool.stop()
         self.pool.join(max(0.0, self.loop.grace_seconds))
 
-    def _claim_here(self, is_free: object) -> bool:
+    def _out_of_work(self, is_free: object) -> bool:
         """Claim in a pool's thread that has nothing left to run."""
         try:
             claimed = bool(self.claim())
@@ -302,18 +289,19 @@ class ThreadedRun(_Run):
         self.write(call, None, error)
 
 
-class AsyncRun(_Run):
-    """For an async engine or an async handler. Async handlers run on the event loop, sync ones in threads."""
+class AsyncRun(ThreadedRun):
+    """For an async engine or an async handler. Async handlers run on the event loop, sync ones in threads; outcomes are saved
+    beside both."""
 
     def __init__(self, loop: LoopState, once: bool, events: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop, once)
         self._events = events
         self._beside = Beside(loop.engine, loop.concurrency + 1, "holdfast-database")
-        owner = CallOwner(loop.concurrency, self._report, self.may_start, self._out_of_work)
-        if loop.is_async_handler:
-            self.pool = AsyncPool(self, owner, events=events)
-        else:
-            self.pool = ThreadPool(self, owner, self.paces)
+        super().__init__(loop, once)
+
+    def _make_pool(self, owner: CallOwner[RowCall]) -> ThreadPool[RowCall] | AsyncPool[RowCall]:
+        if self.loop.is_async_handler:
+            return AsyncPool(self, owner, events=self._events)
+        return super()._make_pool(owner)
 
     def _end(self) -> None:
         give_up_at = time.monotonic() + 1.0

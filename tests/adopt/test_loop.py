@@ -317,7 +317,11 @@ def test_rows_that_cannot_be_changed_at_all_are_left_alone_and_the_rest_complete
 
 
 @pytest.mark.fault(20)
-def test_a_stale_row_that_cannot_be_brought_back_does_not_keep_the_others(jobs: Jobs):
+@pytest.mark.parametrize("limit", [5, "most"])
+def test_a_stale_row_that_cannot_be_brought_back_does_not_keep_the_others(engine: Engine, limit: int | str):
+    """Whether the number of attempts is the same for all rows, or a column."""
+    columns = [sa.Column("id", sa.Integer, primary_key=True), sa.Column("most", sa.Integer, server_default="5")]
+    jobs = Jobs(engine, key=columns, max_attempts=limit)
     jobs.add(30)
     claim(jobs.engine, jobs.mapping, 30, now=NOON)
     refuse(jobs, "OLD.status = 'processing'")

@@ -79,7 +79,9 @@ def _queue_again_one_by_one(loop: LoopState, requeue: Requeue) -> int:
 
     def candidates(place: Open) -> list[Key]:
         rows, more = Rows(place, mapping), [*loop.where, *loop.not_aside()]
-        choices = [Choice("queued", [sa.not_(*has_attempts(mapping)), *more], CHUNK)] if mapping.limit else []
+        choices = []
+        if mapping.limit is not None:
+            choices.append(Choice("queued", [sa.not_(*has_attempts(mapping)), *more], CHUNK))
         if loop.stale_seconds is not None:
             choices.append(Choice("processing", [rows.is_stale(loop.stale_seconds), *more], CHUNK))
         return [key for one in choices for key in rows.keys(one)]

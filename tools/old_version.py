@@ -79,7 +79,7 @@ def _archive(commit: str) -> bytes:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.old_version", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--store", required=True, help="the address of the store")
-    parser.add_argument("--ledger", default=os.devnull, type=Path, help="a file to which handlers write what they do")
+    parser.add_argument("--ledger", type=Path, help="a file in which handlers write down what they do, to keep it")
     parser.add_argument("--commit", default=COMMIT, help="another commit")
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
@@ -93,9 +93,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except NoHistory as error:
         print(f"old_version: {error}", file=sys.stderr)
         return NO_HISTORY
-    return subprocess.run(
-        command(given.what, given.store, given.ledger, code), env=environment(code), check=False
-    ).returncode
+    with tempfile.TemporaryDirectory() as folder:
+        # A real file in any case: the program waits for what its own handlers have written there.
+        ledger = given.ledger or Path(folder) / "ledger"
+        words = command(given.what, given.store, ledger, code)
+        return subprocess.run(words, env=environment(code), check=False).returncode
 
 
 if __name__ == "__main__":

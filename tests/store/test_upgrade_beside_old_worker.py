@@ -228,6 +228,11 @@ def test_where_the_history_is_missing_the_script_says_so_and_has_an_exit_code_fo
     assert not list(tmp_path.iterdir())
 
 
+def test_the_script_makes_an_old_store_without_being_told_where_handlers_write(old_code, url, store):
+    assert old_version.main(["--store", url]) == 0
+    assert store.schema_version() == old_version.SCHEMA
+
+
 def test_two_versions_work_side_by_side_and_the_new_one_takes_over(
     before, store, url, ledger, start, old_code, tmp_path
 ):

@@ -339,3 +339,49 @@ def test_db_check_finds_a_chain_of_reruns_that_is_none(app: App, text: str) -> N
     [(x,)] = app.query("SELECT id FROM holdfast_items")
     app.execute("INSERT INTO holdfast_chains (item, led_by) VALUES (:x, :text)", x=x, text=text)
     assert check(app.store) == [f"chains {x}: its led_by cannot be read"]
+
+
+# Clocks ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ahead", [FAR, -FAR, LARGEST, -LARGEST - 1])
+def test_a_clock_that_nobody_can_have_set_shifts_no_due_time(app: App, ahead: int) -> None:
+    """It used to fail every promotion, of all pipelines."""
+    app.pipeline({"a": []})
+    app.add(["x"])
+    app.promote()
+    app.fail(app.claim()[0], delay=60)
+    app.execute("UPDATE holdfast_clock SET ahead = :ahead", ahead=ahead)
+    app.clock.advance(59)
+    assert app.promote().moved == 0
+    app.clock.advance(1)
+    assert app.promote().moved == 1
+    assert app.events("clock_set") == []
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+@pytest.mark.parametrize("time", [LARGEST, -LARGEST - 1])
+def test_times_that_cannot_be_shifted_keep_no_others_from_it(app: App, time: int, hours: int) -> None:
+    app.pipeline({"a": []})
+    app.add(["odd", "x"])
+    app.promote()
+    for lease in app.claim(most=2):
+        app.fail(lease, delay=60)
+    app.execute(
+        "UPDATE holdfast_delayed SET due_at = :time WHERE item = (SELECT MIN(id) FROM holdfast_items)", time=time
+    )
+    app.execute("UPDATE holdfast_pipelines SET paused = 1, retry_after = :time", time=time)
+    app.execute("UPDATE holdfast_stages SET paused = 1, retry_after = :time", time=time)
+    app.execute(
+        "INSERT INTO holdfast_resources (name, spec, updated_at, paused, retry_after, cool_until, open_until, paced_at) "
+        "VALUES ('api', '{}', 0, 1, :time, :time, :time, :time)",
+        time=time,
+    )
+    app.execute("INSERT INTO holdfast_buckets (resource, unit, used_until) VALUES (1, 'start', :time)", time=time)
+    app.clock.set_wall(hours * 3600)
+    is_due = time < 0
+    assert app.promote().moved == is_due
+    app.clock.advance(59)
+    assert app.promote().moved == 0
+    app.clock.advance(1)
+    assert app.promote().moved == 1

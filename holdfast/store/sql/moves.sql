@@ -31,22 +31,27 @@ DELETE FROM holdfast_clock WHERE name <> :name;
 -- name: set_clock
 INSERT INTO holdfast_clock (name, ahead) VALUES (:name, :ahead) ON CONFLICT (name) DO UPDATE SET ahead = excluded.ahead;
 
+-- Times beyond :last were written by something other than holdfast, and stay as they are: shifted, they might not fit into
+-- their column.
+
 -- name: shift_delayed
-UPDATE holdfast_delayed SET due_at = due_at + :by;
+UPDATE holdfast_delayed SET due_at = due_at + :by WHERE due_at BETWEEN -:last AND :last;
 
 -- name: shift_gates
-UPDATE holdfast_resources SET cool_until = CASE WHEN cool_until > 0 THEN cool_until + :by ELSE 0 END,
-    open_until = open_until + :by, retry_after = CASE WHEN paused = 1 THEN retry_after + :by ELSE retry_after END,
-    paced_at = paced_at + :by;
+UPDATE holdfast_resources SET
+    cool_until = CASE WHEN cool_until <= 0 THEN 0 WHEN cool_until <= :last THEN cool_until + :by ELSE cool_until END,
+    open_until = CASE WHEN open_until BETWEEN -:last AND :last THEN open_until + :by ELSE open_until END,
+    retry_after = CASE WHEN paused = 1 AND retry_after BETWEEN -:last AND :last THEN retry_after + :by ELSE retry_after END,
+    paced_at = CASE WHEN paced_at BETWEEN -:last AND :last THEN paced_at + :by ELSE paced_at END;
 
 -- name: shift_buckets
-UPDATE holdfast_buckets SET used_until = used_until + 1000 * CAST(:by AS BIGINT);
+UPDATE holdfast_buckets SET used_until = used_until + 1000 * CAST(:by AS BIGINT) WHERE used_until BETWEEN -:last AND :last;
 
 -- name: shift_pauses
-UPDATE holdfast_pipelines SET retry_after = retry_after + :by WHERE paused = 1 AND retry_after IS NOT NULL;
+UPDATE holdfast_pipelines SET retry_after = retry_after + :by WHERE paused = 1 AND retry_after BETWEEN -:last AND :last;
 
 -- name: shift_stage_pauses
-UPDATE holdfast_stages SET retry_after = retry_after + :by WHERE paused = 1 AND retry_after IS NOT NULL;
+UPDATE holdfast_stages SET retry_after = retry_after + :by WHERE paused = 1 AND retry_after BETWEEN -:last AND :last;
 
 -- name: count_due
 -- By stage: how many of the first so many that are due already.

@@ -183,12 +183,20 @@ def read_odd_text(conn: sqlite3.Connection, path: Path, error: sqlite3.Error) ->
     )
 
 
+#: The highest number that SQLite can give to a row.
+HIGHEST = 2**63 - 1
+
+
 def out_of_numbers(conn: sqlite3.Connection, path: Path, error: sqlite3.Error) -> StoreBroken | None:
     """What to do if SQLite says that it is full because a row has the highest number there is, which no new row can exceed."""
     if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_FULL:
         return None
     with quietly(sqlite3.Error):
-        for (table,) in conn.execute("SELECT name FROM sqlite_sequence WHERE seq = 9223372036854775807").fetchall():
+        for table, seq in conn.execute("SELECT name, seq FROM sqlite_sequence").fetchall():
+            # A row that was given another number leaves seq as it was.
+            last = seq if seq == HIGHEST else conn.execute(f'SELECT MAX(rowid) FROM "{table}"').fetchone()[0]
+            if last != HIGHEST:
+                continue
             return StoreBroken(
                 f"{path}: {table} can take no more rows: one has the highest number there is, so somebody else has written it. "
                 f"Stop the workers; with sqlite3, delete the rows of {table} that are not holdfast's, and set seq of {table} "

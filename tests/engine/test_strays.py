@@ -365,3 +365,21 @@ def test_a_row_with_the_highest_number_ends_a_run_with_what_to_do(url: str, tabl
         hold.store.write(lambda tx: ask(tx, f"INSERT INTO holdfast_{table} {rows[table]}"))
         with pytest.raises(StoreBroken, match=f"holdfast_{table} can take no more rows"):
             hold.run()
+
+
+@pytest.mark.parametrize("database", ["sqlite"])
+def test_a_row_that_was_given_the_highest_number_ends_a_run_with_what_to_do(url: str) -> None:
+    """SQLite notes the numbers of new rows only."""
+    pipeline = Pipeline[Any]("p")
+    pipeline.stage(name="a", version="1", max_attempts=1)(lambda item, ctx: None)
+    with Holdfast(url, [pipeline.spec]) as hold:
+        hold.add("p", ["x"])
+        hold.event("user.seen", pipeline="p")
+        hold.store.write(
+            lambda tx: ask(
+                tx,
+                "UPDATE holdfast_events SET id = 9223372036854775807 WHERE id = (SELECT MAX(id) FROM holdfast_events)",
+            )
+        )
+        with pytest.raises(StoreBroken, match="holdfast_events can take no more rows"):
+            hold.run()

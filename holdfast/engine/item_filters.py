@@ -48,11 +48,15 @@ class Narrowed:
         return self != Narrowed()
 
     def may_fit(self, row: Facts) -> bool:
-        """By what stands in the row itself."""
-        return (
-            (self.attempts is None or row["attempts"] >= self.attempts)
-            and (self.since is None or row["updated_at"] >= self.since)
-            and (self.until is None or row["updated_at"] < self.until)
+        """By what stands in the row itself. A stray, whose item does not exist, may have no time."""
+        updated_at = row["updated_at"]
+        return (self.attempts is None or row["attempts"] >= self.attempts) and (
+            not self.by_time
+            or (
+                updated_at is not None
+                and (self.since is None or updated_at >= self.since)
+                and (self.until is None or updated_at < self.until)
+            )
         )
 
     def fits(self, row: Facts) -> bool:

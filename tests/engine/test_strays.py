@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -383,3 +384,20 @@ def test_a_row_that_was_given_the_highest_number_ends_a_run_with_what_to_do(url:
         )
         with pytest.raises(StoreBroken, match="holdfast_events can take no more rows"):
             hold.run()
+
+
+def test_lists_that_are_narrowed_by_time_step_over_work_of_no_item(url: str) -> None:
+    pipeline = Pipeline[Any]("p")
+    pipeline.stage(name="a", version="1")(lambda item, ctx: None)
+    with Holdfast(url, [pipeline.spec]) as hold:
+        hold.add("p", ["x"])
+        hold.store.write(
+            lambda tx: ask(
+                tx,
+                "INSERT INTO holdfast_delayed (item, stage, due_at, attempts, alone, rerun) SELECT 99, id, 1, 1, 0, 0 "
+                "FROM holdfast_stages",
+            )
+        )
+        assert {one.key for one in hold.items(stage="a")} == {"x", None}
+        for narrowed in ({"since": datetime(2000, 1, 1, tzinfo=UTC)}, {"until": datetime(9000, 1, 1, tzinfo=UTC)}):
+            assert [one.key for one in hold.items(**narrowed)] == ["x"]

@@ -71,7 +71,8 @@ def show(tx: Transaction, key: str, pipeline: str | None) -> Facts:
             facts["version"] = outcome["version"]
             if outcome["result"] is not None:
                 facts["result"] = codec.shown(outcome["result"])
-            if outcome["previous"] is not None:
+            # Something other than holdfast may have written one without its time.
+            if outcome["previous"] is not None and outcome["previous_ended_at"] is not None:
                 facts["previous"] = {
                     "result": codec.shown(outcome["previous"]),
                     "version": outcome["previous_version"],

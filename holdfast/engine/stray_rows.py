@@ -172,7 +172,7 @@ def _stretches(tx: Transaction, table: str) -> Iterator[Sequence[StoredRow]]:
             [(until,)] = tx.run("numbers_of_outcomes", after=after, most=STRETCH)
             if until is None:
                 return
-            yield [*tx.run("texts_of_outcomes", after=after, until=until), (until, None)]
+            yield [*tx.run("texts_of_outcomes", after=after, until=until), (until, None, None)]
             after = until
         else:
             rows = tx.run(f"texts_of_{table}", after=after, most=STRETCH)

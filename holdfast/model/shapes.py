@@ -86,7 +86,7 @@ COUNTS = dict[str, Number]
 #: By table and column, in the order in which `store/sql/strays.sql` reads them.
 LARGE: Mapping[str, Mapping[str, Any]] = {
     "items": {"data": dict},
-    "outcomes": {"result": object},
+    "outcomes": {"result": object, "previous": object},
     "calls": {"facts": dict, "value": object},
     "events": {"data": dict},
     "chains": {"led_by": NUMBERS},

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import alert_rules, changed_items, matrix, poll_sources, status, stray_rows
+from holdfast.engine import alert_rules, changed_items, matrix, poll_sources, show_item, status, stray_rows
 from holdfast.engine.add import merged
 from holdfast.engine.alert_rules import Declared
 from holdfast.engine.changed_items import WalkPlace
@@ -339,6 +339,19 @@ def test_db_check_finds_a_chain_of_reruns_that_is_none(app: App, text: str) -> N
     [(x,)] = app.query("SELECT id FROM holdfast_items")
     app.execute("INSERT INTO holdfast_chains (item, led_by) VALUES (:x, :text)", x=x, text=text)
     assert check(app.store) == [f"chains {x}: its led_by cannot be read"]
+
+
+def test_a_previous_result_that_only_somebody_else_can_have_written_is_found_and_keeps_nobody_from_asking(
+    app: App,
+) -> None:
+    app.pipeline({"a": []})
+    app.add(["x"])
+    app.run_through()
+    [(x,)] = app.query("SELECT id FROM holdfast_items")
+    app.execute("UPDATE holdfast_outcomes SET previous = '{'")
+    assert check(app.store) == [f"outcomes {x}: its previous cannot be read"]
+    [stage] = app.store.read(lambda tx: show_item.show(tx, "x", None))["stages"]
+    assert "previous" not in stage
 
 
 # Clocks ---------------------------------------------------------------------------------------------------------------

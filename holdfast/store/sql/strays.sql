@@ -154,7 +154,8 @@ SELECT MAX(x.id) FROM (SELECT id FROM holdfast_events WHERE id > :after ORDER BY
 SELECT MAX(x.item) FROM (SELECT item FROM holdfast_outcomes WHERE item > :after ORDER BY item LIMIT :most) AS x;
 
 -- name: texts_of_outcomes
-SELECT item, result FROM holdfast_outcomes WHERE item > :after AND item <= :until AND result IS NOT NULL;
+SELECT item, result, previous FROM holdfast_outcomes
+WHERE item > :after AND item <= :until AND (result IS NOT NULL OR previous IS NOT NULL);
 
 -- name: texts_of_calls
 SELECT id, facts, value FROM holdfast_calls WHERE id > :after ORDER BY id LIMIT :most;

@@ -7,7 +7,7 @@ are independent of each other; no state is kept between them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from holdfast.engine import error_groups, ledger
@@ -17,6 +17,7 @@ from holdfast.engine.finish_leases import LOST, FinishedAttempt, save_outcomes
 from holdfast.engine.layout import layout
 from holdfast.engine.resource_state import lock_resources
 from holdfast.engine.stray_rows import without_strays
+from holdfast.model.plausible import MOST_ALONE, is_count, is_time
 from holdfast.model.retry_or_give_up import after_death
 from holdfast.model.states import State
 from holdfast.store import Transaction
@@ -57,7 +58,7 @@ def reap(tx: Transaction, most: int = CHUNK) -> Reaped:
     waiting: list[tuple[Any, ...]] = []
     lost: dict[int, list[FinishedAttempt]] = {}
     exhausted = 0
-    for id_, item, stage, worker, attempt, alone, rerun, since, company in rows:
+    for id_, item, stage, worker, attempt, alone, rerun, since, company in map(_plausible, rows):
         row = known.stages[stage]
         tx.count(stage, State.IN_PROGRESS, -1)
         then = after_death(attempt, row.max_attempts, alone, bool(company))
@@ -84,6 +85,17 @@ def reap(tx: Transaction, most: int = CHUNK) -> Reaped:
         tx.tell_idle_workers(*{row[1] for row in waiting})
     tx.ended.extend((stage, LOST, attempts) for stage, attempts in lost.items())
     return Reaped(len(freed), exhausted)
+
+
+def _plausible(row: Sequence[Any]) -> Sequence[Any]:
+    """A lease with numbers that can be true. Others may not fit into the table that it goes to, and keep all others from it."""
+    id_, item, stage, worker, attempt, alone, rerun, since, company = row
+    return (
+        *(id_, item, stage, worker),
+        attempt if is_count(attempt) else 1,
+        alone if 0 <= alone <= MOST_ALONE else 0,
+        *(rerun, since if is_time(since) else 0, company),
+    )
 
 
 def _recorded(tx: Transaction, rows: list[tuple[Any, ...]], why: str) -> list[tuple[int, str]]:

@@ -16,7 +16,7 @@ from holdfast.engine.layout import layout
 from holdfast.engine.memos import LOWEST, all_memos
 from holdfast.model import codec, shapes
 from holdfast.model.log_lines import logger
-from holdfast.model.plausible import LAST, MOST
+from holdfast.model.plausible import LAST, MOST, MOST_ALONE
 from holdfast.model.states import State
 from holdfast.store import Store, Transaction
 
@@ -112,7 +112,7 @@ def _lost(tx: Transaction) -> list[str]:
 
 
 def _impossible(tx: Transaction) -> list[str]:
-    rows = tx.run("impossible_numbers", most=CHUNK, most_often=MOST, last=LAST)
+    rows = tx.run("impossible_numbers", most=CHUNK, most_often=MOST, most_alone=MOST_ALONE, last=LAST)
     return [f"{table} {number}: its {column} cannot be {value}" for table, number, column, value in rows]
 
 

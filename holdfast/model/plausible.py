@@ -4,6 +4,8 @@ from __future__ import annotations
 
 #: No counter of ours gets as far, and any column can hold the next number.
 MOST = 2**31 - 2
+#: No item is isolated so often.
+MOST_ALONE = 1000
 #: The last moment that a calendar knows, in microseconds since 1970.
 LAST = 253_402_300_799_999_999
 

@@ -66,6 +66,24 @@ def put_lease(app: App, item: int, stage: int, *, attempt: int = 1) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("column", "value"), [("alone", 2**15 - 1), ("attempt", 2**31 - 1), ("attempt", -(2**31)), ("since", -(2**63))]
+)
+def test_a_lease_with_a_number_that_cannot_be_true_keeps_no_others_from_being_freed(
+    app: App, column: str, value: int
+) -> None:
+    """The next number would not fit into its column, and no lease of any dead worker was freed."""
+    app.pipeline({"a": []}, max_attempts=9)
+    app.add(["x", "y"])
+    app.join("w")
+    odd, _ = app.claim("w", most=2)
+    app.execute(f"UPDATE holdfast_leases SET {column} = :value, worker = 5 WHERE id = :id", value=value, id=odd.id)
+    app.kill("w")
+    assert app.query("SELECT COUNT(*) FROM holdfast_leases") == [(0,)]
+    assert app.states("x") == app.states("y") == {"a": "pending"}
+    assert app.counts() == app.recount()
+
+
 ENDED = "this stage has ended, and nobody has asked for a rerun"
 
 

@@ -63,25 +63,25 @@ SELECT x.place, x.number, x.what, x.value FROM (
     SELECT 'waiting' AS place, CAST(item AS TEXT) AS number, 'attempts' AS what, attempts AS value FROM holdfast_waiting
     WHERE attempts NOT BETWEEN 0 AND :most_often UNION ALL
     SELECT 'waiting', CAST(item AS TEXT), 'alone', alone FROM holdfast_waiting
-    WHERE alone NOT BETWEEN 0 AND 1000 UNION ALL
+    WHERE alone NOT BETWEEN 0 AND :most_alone UNION ALL
     SELECT 'waiting', CAST(item AS TEXT), 'rerun', rerun FROM holdfast_waiting
     WHERE rerun NOT BETWEEN 0 AND 2 UNION ALL
     SELECT 'delayed', CAST(item AS TEXT), 'attempts', attempts FROM holdfast_delayed
     WHERE attempts NOT BETWEEN 0 AND :most_often UNION ALL
     SELECT 'delayed', CAST(item AS TEXT), 'alone', alone FROM holdfast_delayed
-    WHERE alone NOT BETWEEN 0 AND 1000 UNION ALL
+    WHERE alone NOT BETWEEN 0 AND :most_alone UNION ALL
     SELECT 'delayed', CAST(item AS TEXT), 'rerun', rerun FROM holdfast_delayed
     WHERE rerun NOT BETWEEN 0 AND 2 UNION ALL
     SELECT 'holds', CAST(item AS TEXT), 'attempts', attempts FROM holdfast_holds
     WHERE attempts NOT BETWEEN 0 AND :most_often UNION ALL
     SELECT 'holds', CAST(item AS TEXT), 'alone', alone FROM holdfast_holds
-    WHERE alone NOT BETWEEN 0 AND 1000 UNION ALL
+    WHERE alone NOT BETWEEN 0 AND :most_alone UNION ALL
     SELECT 'holds', CAST(item AS TEXT), 'rerun', rerun FROM holdfast_holds
     WHERE rerun NOT BETWEEN 0 AND 2 UNION ALL
     SELECT 'leases', CAST(id AS TEXT), 'attempt', attempt FROM holdfast_leases
     WHERE attempt NOT BETWEEN 0 AND :most_often UNION ALL
     SELECT 'leases', CAST(id AS TEXT), 'alone', alone FROM holdfast_leases
-    WHERE alone NOT BETWEEN 0 AND 1000 UNION ALL
+    WHERE alone NOT BETWEEN 0 AND :most_alone UNION ALL
     SELECT 'leases', CAST(id AS TEXT), 'rerun', rerun FROM holdfast_leases
     WHERE rerun NOT BETWEEN 0 AND 2 UNION ALL
     SELECT 'outcomes', CAST(item AS TEXT), 'attempts', attempts FROM holdfast_outcomes

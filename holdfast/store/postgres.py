@@ -30,7 +30,7 @@ from holdfast.store.postgres_news import Notifications, telling
 from holdfast.store.postgres_prepared import Asked, CursorLine, PostgresLine, Wire
 from holdfast.store.postgres_server import connect, raise_as_ours, translated
 from holdfast.store.slow_calls import watch
-from holdfast.store.statements import Statement
+from holdfast.store.statements import GENERATION, Statement
 from holdfast.store.store import Store
 
 log = logger("holdfast.store")
@@ -132,7 +132,7 @@ class Postgres(Forkable):
 
     @property
     def _generation(self) -> str:
-        return f"(SELECT COALESCE(SUM(generation), 0)::bigint FROM {self.dialect.table('pipelines')})"
+        return GENERATION.replace("holdfast_pipelines", self.dialect.table("pipelines"))
 
     def over(self, raw: Any) -> Postgres:
         if not isinstance(raw, psycopg.Connection | AwaitedPostgres):

@@ -50,7 +50,7 @@ from holdfast.store.sqlite_news import FileNews
 from holdfast.store.sqlite_permissions import check_files, check_planted
 from holdfast.store.sqlite_run_lock import FileLock
 from holdfast.store.sqlite_wal import KEPT_BYTES, log_of
-from holdfast.store.statements import Statement
+from holdfast.store.statements import GENERATION, Statement
 from holdfast.store.store import Store
 
 log = logger("holdfast.store")
@@ -151,7 +151,7 @@ class SQLite(Forkable):
         """Nothing to check: SQLite's locks keep the view consistent."""
 
     def _generation(self) -> int:
-        [(generation,)] = self._run("SELECT COALESCE(SUM(generation), 0) FROM holdfast_pipelines", {})
+        [(generation,)] = self._run(f"SELECT {GENERATION}", {})
         return int(generation)
 
     def over(self, raw: Any) -> SQLite:

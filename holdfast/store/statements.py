@@ -11,6 +11,7 @@ A statement is written once. In its text
     {sum value}         adds up whole numbers; an absurdly large one does not overflow the sum;
     {by index}          after a table makes the database use that index, where statistics could lead it elsewhere;
     {instant value}     shows microseconds since 1970 as a time, for people;
+    {generation}        is the sum of all generations;
     {stands}            says whether the outcome `o` stands: its stage was not sent back, and is not run again;
     {word}              is replaced by the dialect's text for that word (`skip_locked`, for example);
     holdfast_xxx        is a table or view of ours, wherever the dialect keeps it.
@@ -34,6 +35,10 @@ _TABLE = re.compile(r"\bholdfast_(\w+)")
 
 #: More than anybody can have spent, in millionths, or worked, in microseconds. We did not write such a row.
 _MOST = 10**17
+
+#: The sum of all generations. Of one that is absurdly large, a part: the sum cannot leave its column, and every change shows.
+GENERATION = """CAST((SELECT COALESCE(SUM(generation - generation / 1000000000000000 * 1000000000000000), 0)
+    FROM holdfast_pipelines) AS BIGINT)"""
 
 #: Whether an item is leased is asked first, and at which stage only then: SQLite takes long to compare pairs.
 _STANDS = """(SELECT COUNT(*) FROM holdfast_waiting w WHERE w.stage = o.stage AND w.item = o.item
@@ -175,6 +180,8 @@ class Dialect(ABC):
                 return f"CAST(SUM(CASE WHEN {low} THEN -{_MOST} WHEN {high} THEN {_MOST} ELSE {rest} END) AS BIGINT)"
             if word == "stands":
                 return _STANDS
+            if word == "generation":
+                return GENERATION
             return self.words[word]
 
         text = self.literal(text)

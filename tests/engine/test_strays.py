@@ -419,3 +419,23 @@ def test_lists_that_are_narrowed_by_time_step_over_work_of_no_item(url: str) -> 
         assert {one.key for one in hold.items(stage="a")} == {"x", None}
         for narrowed in ({"since": datetime(2000, 1, 1, tzinfo=UTC)}, {"until": datetime(9000, 1, 1, tzinfo=UTC)}):
             assert [one.key for one in hold.items(**narrowed)] == ["x"]
+
+
+@pytest.mark.parametrize("generation", [2**63 - 1, -(2**63)])
+def test_a_generation_that_nothing_can_have_reached_stops_nobody(url: str, generation: int) -> None:
+    """Every transaction adds up all generations: the sum left its column, for questions and for work."""
+    first, second = Pipeline[Any]("p"), Pipeline[Any]("q")
+    for pipeline in (first, second):
+        pipeline.stage(name="a", version="1")(lambda item, ctx: None)
+    with Holdfast(url, [first.spec, second.spec]) as hold:
+        for name in ("p", "q"):
+            hold.add(name, ["x"])
+        hold.store.write(
+            lambda tx: ask(tx, "UPDATE holdfast_pipelines SET generation = :n WHERE name = 'p'", n=generation)
+        )
+    first.stage(name="b", after="a", version="1")(lambda item, ctx: None)
+    with Holdfast(url, [first.spec, second.spec]) as hold:
+        assert hold.status()
+        hold.run()
+        assert {one.status for one in hold.items()} == {"done"}
+        assert hold.show("x", "p").stage("b").state == "done"

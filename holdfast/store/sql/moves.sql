@@ -123,7 +123,7 @@ UPDATE holdfast_leases SET worker = 0 WHERE id {in leases};
 
 -- name: look_for_work
 -- The generation; then the stages in which something waits, and whether work is on hold for a version there.
-SELECT CAST(0 AS BIGINT), CAST(COALESCE(SUM(generation), 0) AS BIGINT) FROM holdfast_pipelines
+SELECT CAST(0 AS BIGINT), {generation}
 UNION ALL
 SELECT value, CAST(0 AS BIGINT) FROM {list stages} WHERE EXISTS (SELECT 1 FROM holdfast_waiting w WHERE w.stage = value)
 UNION ALL

@@ -6,7 +6,10 @@ INSERT INTO holdfast_pipelines (name, generation, created_at, updated_at, rechec
 ON CONFLICT (name) DO NOTHING;
 
 -- name: raise_generation
-UPDATE holdfast_pipelines SET generation = generation + 1, updated_at = :now WHERE id = :pipeline RETURNING generation;
+-- Only something other than holdfast can have written the highest number there is.
+UPDATE holdfast_pipelines SET updated_at = :now,
+    generation = CASE WHEN generation = 9223372036854775807 THEN generation - 1 ELSE generation + 1 END
+WHERE id = :pipeline RETURNING generation;
 
 -- name: read_stages
 -- The whole layout: a few rows, read again only when the generation has changed.

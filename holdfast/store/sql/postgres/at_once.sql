@@ -5,7 +5,7 @@
 WITH born AS (
     INSERT INTO holdfast_items (pipeline, key, data, type, traceparent, priority, created_at, updated_at)
     SELECT :pipeline, :key, :data, :type, :traceparent, :priority, {clock}, {clock}
-    WHERE :generation = (SELECT COALESCE(SUM(generation), 0) FROM holdfast_pipelines)
+    WHERE :generation = {generation}
     ON CONFLICT (pipeline, key) DO NOTHING RETURNING id),
 begun AS (
     INSERT INTO holdfast_waiting (stage, priority, item, attempts, alone, rerun, since)
@@ -23,7 +23,7 @@ SELECT id FROM born;
 WITH taken AS (
     DELETE FROM holdfast_waiting WHERE ctid = ANY(ARRAY(
         SELECT ctid FROM holdfast_waiting
-        WHERE stage = :stage AND :generation = (SELECT COALESCE(SUM(generation), 0) FROM holdfast_pipelines)
+        WHERE stage = :stage AND :generation = {generation}
         ORDER BY priority, item LIMIT :most FOR UPDATE SKIP LOCKED))
     RETURNING item, priority, attempts, alone, rerun, since),
 leased AS (

@@ -36,20 +36,16 @@ LEAST = Weight()
 
 
 class Spent(NamedTuple):
-    """Money spent on a resource, in millionths: charged and in doubt; in all and today."""
+    """Money spent on a resource, in millionths: charged or in doubt, and what of it is in doubt; in all and today."""
 
-    costs: int = 0
+    in_all: int = 0
     in_doubt: int = 0
-    costs_today: int = 0
+    today: int = 0
     in_doubt_today: int = 0
 
     @property
-    def in_all(self) -> int:
-        return self.costs + self.in_doubt
-
-    @property
-    def today(self) -> int:
-        return self.costs_today + self.in_doubt_today
+    def costs(self) -> int:
+        return self.in_all - self.in_doubt
 
 
 NOTHING_SPENT = Spent()

@@ -16,6 +16,7 @@ from holdfast.engine.throughput_by_minute import TREND_HOURS, failures_by_hour
 from holdfast.errors import UsageError
 from holdfast.model.error_fingerprint import HINTS, Cause, cause_of
 from holdfast.model.facts import Facts
+from holdfast.model.plausible import bounded
 from holdfast.store import Transaction
 
 #: So many groups are kept of a stage, for each writer.
@@ -65,7 +66,7 @@ def fold_groups(tx: Transaction, most: int) -> int:
     for stage, group, *row in sorted(rows, key=lambda row: row[8]):  # the newest last: its item stands for all
         had = summed.get((stage, group))
         if had is not None:
-            row[3], row[4], row[5] = row[3] + had[3], row[4] + had[4], min(row[5], had[5])
+            row[3], row[4], row[5] = bounded(row[3] + had[3]), bounded(row[4] + had[4]), min(row[5], had[5])
         summed[stage, group] = row
     _add(tx, 0, summed)
     return len(rows)

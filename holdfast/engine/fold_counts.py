@@ -9,6 +9,7 @@ from holdfast.clock import SECOND
 from holdfast.engine.calls_left_open import doubt_calls_left_open
 from holdfast.engine.error_groups import fold_groups
 from holdfast.engine.ledger import fold_money, take_up_old_payments
+from holdfast.model.plausible import bounded
 from holdfast.store import Transaction
 
 CHUNK = 500
@@ -22,8 +23,8 @@ def fold(tx: Transaction, most: int = CHUNK) -> int:
     summed: dict[tuple[int, str, int], list[int]] = {}
     for stage, state, bucket, n, total_us, most_us in rows:
         entry = summed.setdefault((stage, state, bucket), [0, 0, 0])
-        entry[0] += n
-        entry[1] += total_us
+        entry[0] = bounded(entry[0] + n)
+        entry[1] = bounded(entry[1] + total_us)
         entry[2] = max(entry[2], most_us)
     tx.run_rows("add_counts", [(0, *key, *entry) for key, entry in sorted(summed.items())])
     tx.run("forget_commits", before=tx.now - COMMITS_KEPT_US)
@@ -41,7 +42,7 @@ def _fold_versions(tx: Transaction, most: int) -> int:
     rows = tx.run("take_versions_of_the_gone", most=most)
     summed: Counter[tuple[int, str, str]] = Counter()
     for stage, version, type_, n in rows:
-        summed[stage, version, type_] += n
+        summed[stage, version, type_] = bounded(summed[stage, version, type_] + n)
     tx.run_rows("add_versions", [(0, *key, n) for key, n in sorted(summed.items())])
     if rows:
         tx.run("forget_versions")

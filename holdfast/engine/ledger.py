@@ -20,6 +20,7 @@ from holdfast.model import codec
 from holdfast.model.budget_day import day_of
 from holdfast.model.layout import Layout
 from holdfast.model.paid_call import IMPORTED, NO_FACTS, TOKENS, CallFacts, Paid, PaidCall
+from holdfast.model.plausible import bounded
 from holdfast.store import Transaction
 
 #: Old payments entered per transaction.
@@ -278,7 +279,7 @@ def fold_money(tx: Transaction, most: int) -> int:
     summed: dict[tuple[Any, ...], list[int]] = {}
     for stage, resource, model, day, *sums in rows:
         add(summed, (0, stage, resource, model, day), sums)
-    tx.run_rows("add_money", [(*key, *sums) for key, sums in sorted(summed.items())])
+    tx.run_rows("add_money", [(*key, *map(bounded, sums)) for key, sums in sorted(summed.items())])
     return len(rows)
 
 

@@ -168,8 +168,8 @@ class _Counted:
             if resource in numbers:
                 ledger.add(counted, (numbers[resource], day), _of_budget(sums))
         kept: Sums = {
-            (number, day): sums
-            for number, day, *sums in self._tx.run("all_spent")
+            (number, day): [amount - in_doubt, in_doubt]
+            for number, day, amount, in_doubt in self._tx.run("all_spent")
             if number not in resources or not resources[number].spec.name.startswith("@")
         }
         for (number, day), said, right in _differing(BUDGET, kept, counted):
@@ -203,8 +203,8 @@ def _wrong_limits(tx: Transaction, money: Sums, old_at: int | None, numbers: Col
                 ledger.add(right, day, [row[name] for name in BUDGET])
                 ledger.add(right, first, [-row[name] for name in BUDGET])
         said: Sums = {}
-        for _, day, *sums in (one for one in kept if one[0] == number):
-            ledger.add(said, max(day, first), sums)
+        for _, day, amount, in_doubt in (one for one in kept if one[0] == number):
+            ledger.add(said, max(day, first), [amount - in_doubt, in_doubt])
         for day, has, should in _differing(BUDGET, said, right):
             # Before there was a ledger, they may have counted money that is not in it.
             if old_at is None or day > max(first, day_of(old_at, spec.zone)):

@@ -9,6 +9,7 @@ A statement is written once. In its text
     {values a type, …}  the same as the source of a plain INSERT; the first columns may be parameters (`:stage bigint`), which
                         are the same in every row;
     {sum value}         adds up whole numbers; an absurdly large one does not overflow the sum;
+    {add table.column}  in an upsert: what is there and what is given, added up in the same way;
     {by index}          after a table makes the database use that index, where statistics could lead it elsewhere;
     {instant value}     shows microseconds since 1970 as a time, for people;
     {generation}        is the sum of all generations;
@@ -28,13 +29,12 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from holdfast.model.plausible import MOST_IN_ALL
+
 _HEAD = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 _MACRO = re.compile(r"\{(\w+)(?: ([^}]*))?\}")
 _TABLE = re.compile(r"\bholdfast_(\w+)")
-
-#: More than anybody can have spent, in millionths, or worked, in microseconds. We did not write such a row.
-_MOST = 10**17
 
 #: The sum of all generations. Of one that is absurdly large, a part: the sum cannot leave its column, and every change shows.
 GENERATION = """CAST((SELECT COALESCE(SUM(generation - generation / 1000000000000000 * 1000000000000000), 0)
@@ -176,8 +176,10 @@ class Dialect(ABC):
             if word == "instant":
                 return self.instant(rest)
             if word == "sum":
-                low, high = f"{rest} < -{_MOST}", f"{rest} > {_MOST}"
-                return f"CAST(SUM(CASE WHEN {low} THEN -{_MOST} WHEN {high} THEN {_MOST} ELSE {rest} END) AS BIGINT)"
+                return f"CAST(SUM({_bounded(rest)}) AS BIGINT)"
+            if word == "add":
+                # What is given may be the difference to what is there.
+                return f"{_bounded(rest)} + {_bounded('excluded.' + rest.rpartition('.')[2], 10 * MOST_IN_ALL)}"
             if word == "stands":
                 return _STANDS
             if word == "generation":
@@ -194,6 +196,11 @@ class Dialect(ABC):
     def statements(self) -> dict[str, Statement]:
         """Every statement in this dialect, by name."""
         return {name: self.render(name, text) for name, text in _texts(self.name).items()}
+
+
+def _bounded(value: str, most: int = MOST_IN_ALL) -> str:
+    """A whole number that cannot make a sum leave its column."""
+    return f"CASE WHEN {value} < -{most} THEN -{most} WHEN {value} > {most} THEN {most} ELSE {value} END"
 
 
 class Statements(dict[str, Statement]):

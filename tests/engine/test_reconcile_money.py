@@ -122,6 +122,13 @@ DAMAGE = (
         "INSERT INTO holdfast_spent VALUES (999, 99999999, 5, 0)",
         "on day 99999999: costs 0.000005, the ledger says 0.00",
     ),
+    # What nothing can have reached: a difference would leave its column.
+    ("UPDATE holdfast_spent SET amount = 9223372036854775807", "the ledger says"),
+    ("UPDATE holdfast_spent SET amount = -9223372036854775807 - 1", "the ledger says"),
+    ("UPDATE holdfast_spent SET in_doubt = 9223372036854775807", "the ledger says"),
+    ("UPDATE holdfast_spent SET in_doubt = -9223372036854775807 - 1", "the ledger says"),
+    ("UPDATE holdfast_money SET amount = 9223372036854775807 WHERE slot = 0", "the ledger says"),
+    ("UPDATE holdfast_money SET in_doubt = -9223372036854775807 - 1", "the ledger says"),
 )
 
 

@@ -398,3 +398,26 @@ def test_times_that_cannot_be_shifted_keep_no_others_from_it(app: App, time: int
     assert app.promote().moved == 0
     app.clock.advance(1)
     assert app.promote().moved == 1
+
+
+# Sums -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("table", "columns"), [("counts", ("n", "total_us")), ("versions", ("n",))])
+@pytest.mark.parametrize("value", [LARGEST, -LARGEST - 1])
+def test_counts_that_nothing_can_have_reached_are_folded(
+    app: App, table: str, columns: tuple[str, ...], value: int
+) -> None:
+    """Their sum would leave its column: nothing of anybody was folded any more."""
+    app.pipeline({"a": []})
+    app.add(["x", "y"])
+    app.run_through()
+    app.leave("w")
+    app.execute(f"UPDATE holdfast_{table} SET {', '.join(f'{column} = :value' for column in columns)}", value=value)
+    app.fold()
+    app.execute(f"UPDATE holdfast_{table} SET {columns[0]} = :value", value=value)
+    app.add(["z"])
+    app.run_through(worker="v")
+    app.leave("v")
+    app.fold()
+    assert app.query(f"SELECT COUNT(*) FROM holdfast_{table} WHERE slot <> 0") == [(0,)]

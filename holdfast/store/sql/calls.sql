@@ -66,12 +66,12 @@ ORDER BY c.item;
 -- name: add_money
 INSERT INTO holdfast_money (slot, stage, resource, model, day, payments, amount, doubts, in_doubt, tokens_in, tokens_out, tokens_cached, tokens_reasoning)
 {values slot bigint, stage bigint, resource text, model text, day bigint, payments bigint, amount bigint, doubts bigint, in_doubt bigint, tokens_in bigint, tokens_out bigint, tokens_cached bigint, tokens_reasoning bigint}
-ON CONFLICT (slot, stage, resource, model, day) DO UPDATE SET payments = holdfast_money.payments + excluded.payments,
-    amount = holdfast_money.amount + excluded.amount, doubts = holdfast_money.doubts + excluded.doubts,
-    in_doubt = holdfast_money.in_doubt + excluded.in_doubt, tokens_in = holdfast_money.tokens_in + excluded.tokens_in,
-    tokens_out = holdfast_money.tokens_out + excluded.tokens_out,
-    tokens_cached = holdfast_money.tokens_cached + excluded.tokens_cached,
-    tokens_reasoning = holdfast_money.tokens_reasoning + excluded.tokens_reasoning;
+ON CONFLICT (slot, stage, resource, model, day) DO UPDATE SET payments = {add holdfast_money.payments},
+    amount = {add holdfast_money.amount}, doubts = {add holdfast_money.doubts},
+    in_doubt = {add holdfast_money.in_doubt}, tokens_in = {add holdfast_money.tokens_in},
+    tokens_out = {add holdfast_money.tokens_out},
+    tokens_cached = {add holdfast_money.tokens_cached},
+    tokens_reasoning = {add holdfast_money.tokens_reasoning};
 
 -- name: sum_money
 SELECT stage, resource, model, day, {sum payments} AS payments, {sum amount} AS costs,

@@ -3,8 +3,8 @@
 -- name: add_error_groups
 INSERT INTO holdfast_error_groups (slot, stage, id, kind, place, message, n, amount, first_seen, last_seen, item)
 {values slot bigint, stage bigint, id text, kind text, place text, message text, n bigint, amount bigint, first_seen bigint, last_seen bigint, item bigint}
-ON CONFLICT (slot, stage, id) DO UPDATE SET n = holdfast_error_groups.n + excluded.n,
-    amount = holdfast_error_groups.amount + excluded.amount,
+ON CONFLICT (slot, stage, id) DO UPDATE SET n = {add holdfast_error_groups.n},
+    amount = {add holdfast_error_groups.amount},
     first_seen = CASE WHEN excluded.first_seen < holdfast_error_groups.first_seen THEN excluded.first_seen ELSE holdfast_error_groups.first_seen END,
     item = CASE WHEN excluded.last_seen >= holdfast_error_groups.last_seen THEN excluded.item ELSE holdfast_error_groups.item END,
     last_seen = CASE WHEN excluded.last_seen >= holdfast_error_groups.last_seen THEN excluded.last_seen ELSE holdfast_error_groups.last_seen END;

@@ -15,14 +15,14 @@ WHERE x.resource IS NOT NULL AND x.data LIKE :like GROUP BY x.resource;
 -- name: add_counts
 INSERT INTO holdfast_counts (slot, stage, state, bucket, n, total_us, most_us)
 {values slot bigint, stage bigint, state text, bucket smallint, n bigint, total_us bigint, most_us bigint}
-ON CONFLICT (slot, stage, state, bucket) DO UPDATE SET n = holdfast_counts.n + excluded.n,
-    total_us = holdfast_counts.total_us + excluded.total_us,
+ON CONFLICT (slot, stage, state, bucket) DO UPDATE SET n = {add holdfast_counts.n},
+    total_us = {add holdfast_counts.total_us},
     most_us = CASE WHEN excluded.most_us > holdfast_counts.most_us THEN excluded.most_us ELSE holdfast_counts.most_us END;
 
 -- name: add_versions
 INSERT INTO holdfast_versions (slot, stage, version, type, n)
 {values slot bigint, stage bigint, version text, type text, n bigint}
-ON CONFLICT (slot, stage, version, type) DO UPDATE SET n = holdfast_versions.n + excluded.n;
+ON CONFLICT (slot, stage, version, type) DO UPDATE SET n = {add holdfast_versions.n};
 
 -- name: forget_versions
 -- Versions without results.

@@ -66,22 +66,22 @@ DELETE FROM holdfast_reservations WHERE lease {in leases};
 SELECT lease, MAX(amount) FROM holdfast_reservations WHERE lease {in leases} GROUP BY lease;
 
 -- name: read_spent
--- Per resource: money charged and in doubt, in all and on one day. What is in doubt is a part of the amount, which is all that
--- workers of the version before read.
-SELECT s.resource, {sum s.amount - s.in_doubt}, {sum s.in_doubt},
-       {sum CASE WHEN s.day = r.day THEN s.amount - s.in_doubt ELSE 0 END},
-       {sum CASE WHEN s.day = r.day THEN s.in_doubt ELSE 0 END}
+-- Per resource: money charged or in doubt, and what of it is in doubt; in all and on one day. The first is all that workers of
+-- the version before read. The difference is not computed here: one absurd row would make it leave its column.
+SELECT s.resource, {sum s.amount}, {sum s.in_doubt},
+       {sum CASE WHEN s.day = r.day THEN s.amount ELSE 0 END}, {sum CASE WHEN s.day = r.day THEN s.in_doubt ELSE 0 END}
 FROM {rows resource bigint, day bigint} JOIN holdfast_spent s ON s.resource = r.resource GROUP BY s.resource;
 
 -- name: all_spent
-SELECT resource, day, amount - in_doubt AS amount, in_doubt FROM holdfast_spent;
+-- Money charged or in doubt, and what of it is in doubt.
+SELECT resource, day, {sum amount} AS amount, {sum in_doubt} AS in_doubt FROM holdfast_spent GROUP BY resource, day;
 
 -- name: add_spent
 INSERT INTO holdfast_spent (resource, day, amount, in_doubt)
 SELECT r.resource, r.day, r.charged + r.in_doubt, r.in_doubt
 FROM {rows resource bigint, day bigint, charged bigint, in_doubt bigint} WHERE true
-ON CONFLICT (resource, day) DO UPDATE SET amount = holdfast_spent.amount + excluded.amount,
-    in_doubt = holdfast_spent.in_doubt + excluded.in_doubt;
+ON CONFLICT (resource, day) DO UPDATE SET amount = {add holdfast_spent.amount},
+    in_doubt = {add holdfast_spent.in_doubt};
 
 -- name: standing_leases
 SELECT id FROM holdfast_leases WHERE id {in leases};

@@ -70,12 +70,12 @@ UPDATE holdfast_calls SET stage = :into WHERE stage = :stage;
 INSERT INTO holdfast_money (slot, stage, resource, model, day, payments, amount, doubts, in_doubt, tokens_in, tokens_out, tokens_cached, tokens_reasoning)
 SELECT slot, :into, resource, model, day, payments, amount, doubts, in_doubt, tokens_in, tokens_out, tokens_cached, tokens_reasoning
 FROM holdfast_money WHERE stage = :stage
-ON CONFLICT (slot, stage, resource, model, day) DO UPDATE SET payments = holdfast_money.payments + excluded.payments,
-    amount = holdfast_money.amount + excluded.amount, doubts = holdfast_money.doubts + excluded.doubts,
-    in_doubt = holdfast_money.in_doubt + excluded.in_doubt, tokens_in = holdfast_money.tokens_in + excluded.tokens_in,
-    tokens_out = holdfast_money.tokens_out + excluded.tokens_out,
-    tokens_cached = holdfast_money.tokens_cached + excluded.tokens_cached,
-    tokens_reasoning = holdfast_money.tokens_reasoning + excluded.tokens_reasoning;
+ON CONFLICT (slot, stage, resource, model, day) DO UPDATE SET payments = {add holdfast_money.payments},
+    amount = {add holdfast_money.amount}, doubts = {add holdfast_money.doubts},
+    in_doubt = {add holdfast_money.in_doubt}, tokens_in = {add holdfast_money.tokens_in},
+    tokens_out = {add holdfast_money.tokens_out},
+    tokens_cached = {add holdfast_money.tokens_cached},
+    tokens_reasoning = {add holdfast_money.tokens_reasoning};
 
 -- name: leave_money
 DELETE FROM holdfast_money WHERE stage = :stage;
@@ -84,8 +84,8 @@ DELETE FROM holdfast_money WHERE stage = :stage;
 INSERT INTO holdfast_counts (slot, stage, state, bucket, n, total_us, most_us)
 SELECT slot, :into, state, bucket, n, total_us, most_us FROM holdfast_counts
 WHERE stage = :stage AND state NOT IN ('pending', 'retry_later', 'in_progress', 'on_hold')
-ON CONFLICT (slot, stage, state, bucket) DO UPDATE SET n = holdfast_counts.n + excluded.n,
-    total_us = holdfast_counts.total_us + excluded.total_us,
+ON CONFLICT (slot, stage, state, bucket) DO UPDATE SET n = {add holdfast_counts.n},
+    total_us = {add holdfast_counts.total_us},
     most_us = CASE WHEN excluded.most_us > holdfast_counts.most_us THEN excluded.most_us ELSE holdfast_counts.most_us END;
 
 -- name: leave_counts
@@ -94,7 +94,7 @@ DELETE FROM holdfast_counts WHERE stage = :stage;
 -- name: join_versions
 INSERT INTO holdfast_versions (slot, stage, version, type, n)
 SELECT slot, :into, version, type, n FROM holdfast_versions WHERE stage = :stage
-ON CONFLICT (slot, stage, version, type) DO UPDATE SET n = holdfast_versions.n + excluded.n;
+ON CONFLICT (slot, stage, version, type) DO UPDATE SET n = {add holdfast_versions.n};
 
 -- name: leave_versions
 DELETE FROM holdfast_versions WHERE stage = :stage;
@@ -102,8 +102,8 @@ DELETE FROM holdfast_versions WHERE stage = :stage;
 -- name: join_error_groups
 INSERT INTO holdfast_error_groups (slot, stage, id, kind, place, message, n, amount, first_seen, last_seen, item)
 SELECT slot, :into, id, kind, place, message, n, amount, first_seen, last_seen, item FROM holdfast_error_groups WHERE stage = :stage
-ON CONFLICT (slot, stage, id) DO UPDATE SET n = holdfast_error_groups.n + excluded.n,
-    amount = holdfast_error_groups.amount + excluded.amount, last_seen = excluded.last_seen, item = excluded.item;
+ON CONFLICT (slot, stage, id) DO UPDATE SET n = {add holdfast_error_groups.n},
+    amount = {add holdfast_error_groups.amount}, last_seen = excluded.last_seen, item = excluded.item;
 
 -- name: leave_error_groups
 DELETE FROM holdfast_error_groups WHERE stage = :stage;

@@ -16,7 +16,7 @@ marked AS (
 counted AS (
     INSERT INTO holdfast_counts AS c (slot, stage, state, bucket, n, total_us, most_us)
     SELECT :slot, value, 'pending', -1, (SELECT 1 / COUNT(*) FROM marked), 0, 0 FROM born CROSS JOIN {list stages}
-    ON CONFLICT (slot, stage, state, bucket) DO UPDATE SET n = c.n + excluded.n)
+    ON CONFLICT (slot, stage, state, bucket) DO UPDATE SET n = {add c.n})
 SELECT id FROM born;
 
 -- name: claim_at_once
@@ -38,7 +38,7 @@ counted AS (
     SELECT :worker, :stage, state, -1, sign * n / (SELECT COUNT(*) FROM marked), 0, 0
     FROM (SELECT COUNT(*) AS n FROM leased) AS all_of_them, (VALUES ('pending', -1), ('in_progress', 1)) AS moves (state, sign)
     WHERE n > 0
-    ON CONFLICT (slot, stage, state, bucket) DO UPDATE SET n = c.n + excluded.n)
+    ON CONFLICT (slot, stage, state, bucket) DO UPDATE SET n = {add c.n})
 SELECT l.id, l.item, l.attempt, l.alone, l.rerun, i.key, i.data, l.ready_at,
     EXISTS (SELECT 1 FROM holdfast_memos m WHERE m.stage = :stage AND m.item = l.item)
 FROM leased l JOIN holdfast_items i ON i.id = l.item ORDER BY l.id;

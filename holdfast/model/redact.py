@@ -333,8 +333,9 @@ _KINDS = (
     _Kind(("webhook.office.com/",), r"(webhook\.office\.com/webhookb2/)[\w@/%-]+"),
     _Kind(("bot",), r"([bB]ot)\d{5,20}:[\w-]{20,}"),
     _Kind(
-        ("passwords", "passphrases", "keys", "secrets", "tokens", "credentials"),
-        rf"((?i:passwords|passphrases|(?:{'|'.join(_KEYS)})[_-]?keys|(?<![a-z])(?:secrets|tokens|credentials)){_QUOTE}?:)"
+        ("password", "passphrase", "key", "secret", "token", "credentials"),
+        rf"((?i:passwords?|passphrases?|(?:{'|'.join(_KEYS)})[_-]?keys?"
+        rf"|(?<![a-z])(?:secrets?|token{_not_after(_OPEN_TOKENS, 'token')}s?|credentials)){_QUOTE}?:)"
         rf"([ \t]{{0,8}}\r?\n{_DASH})([^\r\n]{{1,8192}}(?:\r?\n{_DASH}[^\r\n]{{1,8192}})*)",
         _masked_lines,
     ),

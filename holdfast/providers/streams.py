@@ -24,9 +24,7 @@ def is_stream(value: Any) -> bool:
     if inspect.isgenerator(value) or inspect.isasyncgen(value):
         return True
     kind = type(value)
-    if not any(f"{one.__module__}.".startswith(_LIBRARIES) for one in kind.__mro__):
-        return False
-    return hasattr(kind, "__next__") or hasattr(kind, "__anext__") or _is_helper(value)
+    return _is_of_package(value) and (hasattr(kind, "__next__") or hasattr(kind, "__anext__") or _is_helper(value))
 
 
 def assemble(stream: Any) -> Any:
@@ -38,7 +36,7 @@ def assemble(stream: Any) -> Any:
             return codec.plain(getattr(opened, _final(opened))())
     if not hasattr(stream, "__next__") and not hasattr(stream, "__iter__"):
         raise _is_async(stream)
-    assembling, ending = _Assembling(), Ending(stream)
+    assembling, ending = _Assembling(is_of_package=_is_of_package(stream)), Ending(stream)
     try:
         for chunk in stream:
             assembling.add(chunk)
@@ -58,7 +56,7 @@ async def assemble_async(stream: Any) -> Any:
             return codec.plain(await getattr(opened, _final(opened))())
     if not hasattr(stream, "__aiter__"):
         return await asyncio.to_thread(assemble, stream)
-    assembling, ending = _Assembling(), Ending(stream)
+    assembling, ending = _Assembling(is_of_package=_is_of_package(stream)), Ending(stream)
     try:
         async for chunk in stream:
             assembling.add(chunk)
@@ -75,7 +73,8 @@ async def assemble_async(stream: Any) -> Any:
 class _Assembling:
     """The first chunk that says something says what kind of stream it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_of_package: bool) -> None:
+        self._is_of_package = is_of_package
         self._assembly: Assembly | None = None
         self._others: list[Any] = []
 
@@ -100,7 +99,16 @@ class _Assembling:
             return {"text": "".join(self._others)}
         if self._others and all(isinstance(one, bytes) for one in self._others):
             return b"".join(self._others)
+        if self._is_of_package and not self._others:
+            raise unfinished()  # a connection that was closed, or a reply that is no stream at all
         return self._others
+
+
+def _is_of_package(value: Any) -> bool:
+    """Whether a provider's package made this value. google-genai and cohere return generators."""
+    frame = getattr(value, "gi_frame", None) or getattr(value, "ag_frame", None)
+    modules = [str(frame.f_globals.get("__name__"))] if frame else [one.__module__ for one in type(value).__mro__]
+    return any(f"{one}.".startswith(_LIBRARIES) for one in modules)
 
 
 def _is_helper(value: Any) -> bool:

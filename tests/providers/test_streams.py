@@ -399,9 +399,16 @@ def test_a_prompt_that_gemini_blocks_is_an_answer():
 # Mistral, cohere, litellm ----------------------------------------------------------------------------------------------
 
 
-def test_chunks_of_mistral_become_a_chat_completion():
+def by_mistral(*events: Any) -> tuple[Any, Source]:
     import httpx2
     from mistralai.client import Mistral
+
+    source = Source(httpx2, sse(*events))
+    client = Mistral(api_key="none", client=source.client, async_client=source.async_client)
+    return client.chat.stream(model="m", messages=ASK), source
+
+
+def test_chunks_of_mistral_become_a_chat_completion():
     from mistralai.client.models import ChatCompletionResponse
 
     calls = [call_of(0, '{"at": 1}', "look", "t0"), call_of(0, "{}", "stop", "t1")]
@@ -410,9 +417,7 @@ def test_chunks_of_mistral_become_a_chat_completion():
         chunk(choice(content="is.")),
         chunk(choice(finish="tool_calls", content="", tool_calls=calls), usage=COUNTS),
     ]
-    source = Source(httpx2, sse(*chunks, "[DONE]"))
-    client = Mistral(api_key="none", client=source.client, async_client=source.async_client)
-    stream = client.chat.stream(model="m", messages=ASK)
+    stream, source = by_mistral(*chunks, "[DONE]")
     assert is_stream(stream)
     answer = assemble(stream)
     whole = ChatCompletionResponse.model_validate(answer)
@@ -445,14 +450,19 @@ COHERE = [
 ]
 
 
-def test_events_of_cohere_become_a_chat_response():
+def by_cohere(*events: Any) -> tuple[Any, Source]:
     import cohere
     import httpx
+
+    source = Source(httpx, sse(*events, named=True))
+    client = cohere.ClientV2(api_key="none", max_retries=0, httpx_client=source.client)
+    return client.chat_stream(model="m", messages=ASK), source
+
+
+def test_events_of_cohere_become_a_chat_response():
     from cohere import V2ChatResponse
 
-    source = Source(httpx, sse(*COHERE, named=True))
-    client = cohere.ClientV2(api_key="none", max_retries=0, httpx_client=source.client)
-    stream = client.chat_stream(model="m", messages=ASK)
+    stream, source = by_cohere(*COHERE)
     assert is_stream(stream)
     answer = assemble(stream)
     assert said(answer["message"]) == {
@@ -500,6 +510,37 @@ def test_a_stream_that_stops_before_its_answer_is_complete_is_in_doubt(stream):
     with pytest.raises(InDoubt, match="ended before the answer was complete"):
         assemble(found)
     assert source.closed
+
+
+def streamed_by_google() -> tuple[Any, Source]:
+    client, source = by_google()
+    return client.models.generate_content_stream(model="m", contents="x"), source
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [lambda: by_openai(""), by_responses, by_anthropic, streamed_by_google, by_mistral, by_cohere],
+    ids=["openai", "responses", "anthropic", "gemini", "mistral", "cohere"],
+)
+def test_a_stream_that_ends_before_it_has_said_anything_is_in_doubt(stream):
+    """As an answer, an empty list would be recorded, paid for, and used by every later attempt."""
+    found, source = stream()
+    with pytest.raises(InDoubt, match="ended before the answer was complete"):
+        assemble(found)
+    assert source.closed
+
+
+def test_an_async_stream_that_ends_before_it_has_said_anything_is_in_doubt():
+    async def by_async_google() -> Any:
+        client, _ = by_google()
+        return await assemble_async(await client.aio.models.generate_content_stream(model="m", contents="x"))
+
+    async def by_openais_async_client() -> Any:
+        return await assemble_async((await by_async_openai(""))[0])
+
+    for ask in (by_async_google, by_openais_async_client):
+        with pytest.raises(InDoubt, match="ended before the answer was complete"):
+            asyncio.run(ask())
 
 
 def test_a_stream_that_breaks_off_raises_what_the_package_raises_and_is_closed():

@@ -9,7 +9,9 @@ from __future__ import annotations
 import base64
 import inspect
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from holdfast.errors import NotSent, ValueRefused
@@ -17,6 +19,8 @@ from holdfast.model import codec
 
 _PACKAGES = frozenset({"openai", "anthropic", "google", "mistralai", "cohere", "litellm"})
 _HTTP_CLIENTS = frozenset({"httpx", "httpx2", "requests"})
+#: Where an answer of botocore keeps what is read from the connection.
+_READ_LATER = ("body", "Body", "stream")
 _TEXTS = ("text/", "application/xml", "application/x-ndjson", "application/jsonl")
 
 
@@ -84,6 +88,8 @@ def _one_layer(answer: Any) -> Any:
     kind = type(answer)
     if isinstance(answer, (bytes, bytearray)):
         return Content(bytes(answer))
+    if kind is dict and "ResponseMetadata" in answer:
+        return _of_botocore(answer)
     if _is_of(_PACKAGES, kind):
         return _of_package(answer, kind)
     if _is_of(_HTTP_CLIENTS, kind) and hasattr(kind, "raise_for_status"):
@@ -117,6 +123,20 @@ def _of_package(answer: Any, kind: type) -> Any:
     return answer
 
 
+def _of_botocore(answer: dict[str, Any]) -> Any:
+    """The body or the stream of events that an answer brings; without one, it is whole."""
+    for name in _READ_LATER:
+        inside: Any = answer.get(name)
+        match type(inside).__name__ if _is_of(frozenset({"botocore"}), type(inside)) else None:
+            case "EventStream":
+                return inside
+            case "StreamingBody":
+                data = inside.read()
+                said = str(answer.get("contentType") or answer.get("ContentType") or "")
+                return _content(data, said, partial(data.decode, "utf-8", "replace"))
+    return answer
+
+
 def _parsed(answer: Any) -> Any:
     """What a raw response says; its text or bytes if its package cannot read it."""
     try:
@@ -128,7 +148,11 @@ def _parsed(answer: Any) -> Any:
 def _body(response: Any) -> Any:
     """What a response brought. One that reports an error raises it, as those of a provider's package do."""
     response.raise_for_status()
-    data, said = response.content, str(response.headers.get("content-type") or "")
+    return _content(response.content, str(response.headers.get("content-type") or ""), lambda: response.text)
+
+
+def _content(data: bytes, said: str, text: Callable[[], Any]) -> Any:
+    """The JSON, the text or the bytes of a body, by its media type."""
     kind = said.partition(";")[0].strip().lower()
     if kind.endswith("json") or not kind:
         try:
@@ -136,7 +160,7 @@ def _body(response: Any) -> Any:
         except ValueError:
             pass
     if kind.startswith(_TEXTS) or kind.endswith(("json", "+xml")) or not data:
-        return response.text
+        return text()
     return Content(data, kind or None)
 
 

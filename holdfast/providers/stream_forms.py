@@ -42,6 +42,8 @@ def form_of(first: Any) -> Callable[[], Assembly] | None:
         return _Gemini
     if isinstance(first.get("choices"), list):
         return _Completions
+    if "messageStart" in first:
+        return _Converse
     return None
 
 
@@ -226,6 +228,51 @@ class _Cohere:
             for part in parts if isinstance(parts, list) else ():
                 part.pop("index", None)
         return {**self._answer, "message": self._message}
+
+
+class _Converse:
+    """Events of Bedrock's `converse_stream`."""
+
+    def __init__(self) -> None:
+        self._message: Chunk = {}
+        self._blocks: dict[int, Chunk] = {}
+        self._answer: Chunk = {}
+        self._is_over = False
+
+    def add(self, event: Chunk) -> None:
+        for name, value in event.items():
+            match name:
+                case "messageStart":
+                    self._message["role"] = value.get("role")
+                case "contentBlockStart":
+                    merge(self._block(value), value.get("start") or {})
+                case "contentBlockDelta":
+                    self._continue(self._block(value), value.get("delta") or {})
+                case "messageStop":
+                    self._is_over = True
+                    self._answer |= value
+                case "metadata":
+                    self._answer |= value
+
+    def _block(self, event: Chunk) -> Chunk:
+        return self._blocks.setdefault(event.get("contentBlockIndex") or 0, {})
+
+    def _continue(self, block: Chunk, delta: Chunk) -> None:
+        reasoning = delta.get("reasoningContent")
+        if isinstance(reasoning, dict) and "redactedContent" not in reasoning:
+            delta = {"reasoningContent": {"reasoningText": reasoning}}
+        elif "citation" in delta:
+            delta = {"citations": [delta["citation"]]}
+        merge(block, delta)
+
+    def answer(self) -> Any:
+        if not self._is_over:
+            raise unfinished()
+        for block in self._blocks.values():
+            if isinstance(tool := block.get("toolUse"), dict):
+                tool["input"] = _parsed(tool.get("input") or "")
+        content = [self._blocks[index] for index in sorted(self._blocks)]
+        return {"output": {"message": {**self._message, "content": content}}, **self._answer}
 
 
 def merge(into: Chunk, delta: Chunk) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -14,7 +15,7 @@ from holdfast.model import codec
 from holdfast.providers.litellm_streams import Ending
 from holdfast.providers.stream_forms import Assembly, form_of, unfinished
 
-_LIBRARIES = ("openai.", "anthropic.", "google.genai.", "mistralai.", "cohere.", "litellm.")
+_LIBRARIES = ("openai.", "anthropic.", "google.genai.", "mistralai.", "cohere.", "litellm.", "botocore.eventstream.")
 #: What the stream helpers of OpenAI and Anthropic, which are used in a `with` block, give at the end.
 _FINAL = ("get_final_message", "get_final_completion", "get_final_response")
 
@@ -24,7 +25,8 @@ def is_stream(value: Any) -> bool:
     if inspect.isgenerator(value) or inspect.isasyncgen(value):
         return True
     kind = type(value)
-    return _is_of_package(value) and (hasattr(kind, "__next__") or hasattr(kind, "__anext__") or _is_helper(value))
+    is_read = hasattr(kind, "__next__") or hasattr(kind, "__anext__") or kind.__name__ == "EventStream"
+    return _is_of_package(value) and (is_read or _is_helper(value))
 
 
 def assemble(stream: Any) -> Any:
@@ -80,7 +82,7 @@ class _Assembling:
 
     def add(self, chunk: Any) -> None:
         try:
-            form = codec.plain(chunk)
+            form = codec.plain(_event(chunk))
         except ValueRefused:
             form = chunk
         if isinstance(form, dict) and isinstance(data := form.get("data"), dict):  # mistralai
@@ -102,6 +104,17 @@ class _Assembling:
         if self._is_of_package and not self._others:
             raise unfinished()  # a connection that was closed, or a reply that is no stream at all
         return self._others
+
+
+def _event(chunk: Any) -> Any:
+    """Bedrock wraps the events of a model that is invoked, as JSON."""
+    wrapped = chunk.get("chunk") if isinstance(chunk, dict) else None
+    if isinstance(wrapped, dict) and isinstance(wrapped.get("bytes"), bytes):
+        try:
+            return json.loads(wrapped["bytes"])
+        except ValueError:
+            pass
+    return chunk
 
 
 def _is_of_package(value: Any) -> bool:

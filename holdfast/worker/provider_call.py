@@ -107,7 +107,7 @@ class ProviderCall:
         self._kwargs = kwargs
         self._options: dict[str, Any] = dict(options)
         self._parse = self._options.pop("parse", None)
-        model = self._options.pop("model", None) or kwargs.get("model")
+        model = self._options.pop("model", None) or kwargs.get("model") or kwargs.get("modelId")
         self._model = model if isinstance(model, str) else None
         self._resource = plain_name(self._options.get("resource"))
         #: What the headers of the answer asked for. It is recorded with the answer.
@@ -152,7 +152,8 @@ class ProviderCall:
 
     def _expected_usage(self, model: str) -> Usage:
         """What the call may use, roughly: four characters to a token."""
-        return Usage(model, len(repr((self.args, self._kwargs))) // 4, self._most_tokens or USUAL_TOKENS)
+        size, provider = len(repr((self.args, self._kwargs))), "aws" if "modelId" in self._kwargs else ""
+        return Usage(model, size // 4, self._most_tokens or USUAL_TOKENS, provider=provider)
 
     @property
     def _most_tokens(self) -> int | None:
@@ -186,7 +187,8 @@ class ProviderCall:
     async def _run_async(self, caller: Caller, form: Callable[..., Any], *args: Any) -> Any:
         with listening() as heard:
             function = partial(self._function, *args, **self._kwargs)
-            value = function() if is_async(self._function) else await asyncio.to_thread(function)
+            # A sync client's answer may be read from the connection, which takes its time.
+            value = function() if is_async(self._function) else await asyncio.to_thread(lambda: unwrapped(function()))
             if inspect.isawaitable(value):
                 value = await value
             value = await unwrapped_async(value)

@@ -6,7 +6,7 @@ that were being handled when the next one was raised.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from holdfast.providers.error_reply import library_of, lower, status_of
@@ -131,7 +131,10 @@ def was_never_sent(error: BaseException) -> bool:
 
 def was_retried(error: BaseException) -> bool:
     """Whether the client had tried before, and does not tell how that ended: the packages of OpenAI and Anthropic count their
-    retries in a header of the request."""
+    retries in a header of the request, botocore in what it says of the response."""
+    response = getattr(error, "response", None)
+    if isinstance(response, Mapping):
+        return bool(response.get("ResponseMetadata", {}).get("RetryAttempts"))
     try:
         request = getattr(error, "request", None) or getattr(getattr(error, "response", None), "request", None)
     except Exception:  # httpx raises where it has none

@@ -345,6 +345,14 @@ def test_a_retry_of_the_client_hides_how_the_first_try_ended():
     assert isinstance(told, RateLimited) and not is_free(told, error)
 
 
+def test_a_retry_of_botocore_hides_how_the_first_try_ended():
+    error: Any = by_bedrock(429, "ThrottlingException")
+    assert is_free(verdict(error), error)
+    error.response["ResponseMetadata"]["RetryAttempts"] = 2
+    told = verdict(error)
+    assert isinstance(told, RateLimited) and not is_free(told, error)
+
+
 # Sent or not ---------------------------------------------------------------------------------------------------------
 
 NETWORK: list[Callable[..., Exception]] = [by_openai, by_anthropic, by_google, by_mistral, by_cohere, by_litellm]

@@ -147,6 +147,20 @@ def test_a_form_of_another_site_changes_nothing(web: Web, shelf: str, headers: d
     assert web.post("/act/retry", form, headers=own).status_code == 303
 
 
+@pytest.mark.fault(77)
+@pytest.mark.parametrize("origin", ["http://127.0.0.1:9999", "http://localhost:81", "http://[", "http://[::1]:81"])
+def test_a_form_of_another_port_of_this_machine_changes_nothing_also_where_it_listens_there(
+    shelf: str, serve: Callable[..., Web], origin: str
+):
+    """`holdfast ui` allows the host that it listens on; other users of the machine can listen on its other ports."""
+    web = serve(shelf, allowed_hosts=["127.0.0.1", "localhost", "::1", "books.example"])
+    form = web.form("/act/retry?state=failed")
+    assert web.post("/act/retry", form, headers={"origin": origin}).status_code == 403
+    assert not acted(shelf)
+    behind_a_proxy = {"origin": "https://books.example", "sec-fetch-site": "same-origin"}
+    assert web.post("/act/retry", form, headers=behind_a_proxy).status_code == 303
+
+
 def test_a_form_without_the_sessions_token_changes_nothing(web: Web, shelf: str, serve: Callable[..., Web]):
     form = web.form("/act/retry?state=failed")
     other = serve(shelf).form("/act/retry?state=failed")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -42,6 +42,9 @@ BEGIN_SECONDS = 30.0
 LONGEST_REASON = 1000
 LONGEST_FORM = 1_000_000
 MOST_FIELDS = 2000
+#: At the end of the name of a field: its value is written as in an address, since a browser would change it (`carried` in
+#: templates/macros.html).
+WRITTEN_AS_ADDRESS = "*"
 #: Fields of forms that are no filters.
 OWN_FIELDS = ("form_token", "step", "request", "reason", "all", "select", "count", "more", "typed")
 
@@ -238,10 +241,18 @@ async def posted(request: Request) -> list[tuple[str, str]]:
             raise HTTPException(413, "This form is too large.")
     try:
         fields = parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
+        fields = [_carried(name, value) for name, value in fields]
     except ValueError:
         raise HTTPException(400, "This form cannot be read.") from None
     require_form_token(request, dict(fields).get("form_token", ""))
     return fields
+
+
+def _carried(name: str, value: str) -> tuple[str, str]:
+    """A field as it was before it was written as in an address."""
+    if not name.endswith(WRITTEN_AS_ADDRESS):
+        return name, value
+    return name.removesuffix(WRITTEN_AS_ADDRESS), unquote(value, errors="strict")
 
 
 def _typed(form: dict[str, str]) -> bool:

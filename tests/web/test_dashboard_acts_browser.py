@@ -72,6 +72,28 @@ def test_items_are_cancelled_brought_back_and_deleted(tab: Tab, shelf: str):
     assert "late" in left and "bad-1" not in left and "bad-2" in left
 
 
+@pytest.mark.req("J7")
+def test_an_act_is_on_the_item_of_its_preview_whatever_ends_a_line_in_its_key(tab: Tab, shelf: str):
+    """In the fields of a form a browser writes each end of a line as a carriage return and a line feed."""
+    keys = ["a\r\nb", "a\nb", "a\rb"]
+    with Holdfast(shelf, create=False) as app:
+        app.add("books", keys)
+    for n, key in enumerate(keys[1:], 1):
+        tab.go(f"/item?key={quoted(key)}")
+        tab.page.get_by_role("link", name="Delete…").click()
+        tab.page.get_by_label("Type 1 to confirm").fill("1")
+        confirm(tab, "Delete 1")
+        tab.page.get_by_role("heading", name=f"Delete {n}").wait_for()
+    with Holdfast(shelf, create=False) as app:
+        assert [one.key for one in app.items() if one.key in keys] == ["a\r\nb"]
+    # Those of a list are meant by the filter of the list.
+    tab.go(f"/items?key={quoted(keys[0])}")
+    tab.page.get_by_role("button", name="Cancel…").click()
+    confirm(tab, "Cancel 1")
+    tab.page.get_by_role("heading", name="Cancel 3").wait_for()
+    tab.assert_well()
+
+
 @pytest.fixture
 def left_open(shelf: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """Begins to cancel what is pending, and leaves after the first two: as a process that was killed."""

@@ -29,6 +29,7 @@ from holdfast.model.key_pattern import exactly
 from holdfast.model.log_lines import logger
 from holdfast.web.bulk_verbs import VERB_OF_KIND, VERBS, Verb, preview
 from holdfast.web.filters import Query, WrongQuery, read_query
+from holdfast.web.pages import pages
 from holdfast.web.security import require_form_token, visit
 from holdfast.web.shared_answers import Questions
 from holdfast.web.ticked_rows import Ticked, keys_to_follow, look_up
@@ -128,7 +129,7 @@ class Acting:
             "preview": answered.value,
             "request_id": secrets.token_hex(16),
             "sent": [*sent, *(("select", one) for one in rows)],
-            "back": query.link(verb.page, **({"key": None} if rows else {})),
+            "back": _back(verb, query, rows),
         }
         return self._dashboard.html(request, "preview.html", title=f"{verb.label}?", **values)
 
@@ -246,6 +247,13 @@ async def posted(request: Request) -> list[tuple[str, str]]:
         raise HTTPException(400, "This form cannot be read.") from None
     require_form_token(request, dict(fields).get("form_token", ""))
     return fields
+
+
+def _back(verb: Verb, query: Query, rows: Sequence[str]) -> str:
+    """The page that an act is reached from, with those of its filters that this page has, too."""
+    taken = {one.name for page in pages() if page.path == verb.page for one in page.filters}
+    left_out = [name for name in query.given if name not in taken or (rows and name == "key")]
+    return query.link(verb.page, **dict.fromkeys(left_out))
 
 
 def _carried(name: str, value: str) -> tuple[str, str]:

@@ -294,6 +294,17 @@ def test_one_answer_is_forgotten_from_the_page_of_its_item(web: Web, shop: Shop)
     assert memos == {"price": "rejected", "pay it": "intended"}
 
 
+def test_back_from_a_preview_leads_to_a_list_also_where_it_cannot_be_narrowed_by_all_of_it(web: Web):
+    previewed = [one for one in links(web.get(address("/item")).text) if "act/forget" in one and "memo=price" in one]
+    for where in (
+        previewed[0].removeprefix("."),
+        "/act/forget?memo=none+of+these&older_than=2d",
+        "/act/retry?key=walden",
+    ):
+        [back] = re.findall(r'<a href="\.\./([^"]*)">Back</a>', web.get(where).text)
+        assert web.get(f"/{unescape(back)}").status_code == 200, back
+
+
 def test_one_stage_is_retried_and_cancelled_from_the_page_of_its_item(web: Web, shop: Shop):
     page = web.get(address("/item")).text
     found = [one for one in links(page) if "act/" in one and "state=" in one]

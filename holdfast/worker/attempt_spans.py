@@ -1,12 +1,12 @@
 """The spans of a worker's attempts, from the start of a handler's call to the commit that ends it.
 
-Only a worker whose program traces has these parts (`parts.py`).
+Only a worker whose program traces has these parts: nothing is decided per step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.claim import Lease
@@ -20,7 +20,6 @@ from holdfast.worker.commit.claim_planner import ClaimOrder
 from holdfast.worker.commit.committer import Committer
 from holdfast.worker.commit.settle_and_claim import Settled
 from holdfast.worker.handler_environment import Surroundings
-from holdfast.worker.isolated import StageConversation
 from holdfast.worker.runner import StageRunner
 
 if TYPE_CHECKING:
@@ -29,6 +28,9 @@ if TYPE_CHECKING:
     from holdfast.telemetry.spans import Spans
 
 log = logger("holdfast.worker")
+
+#: Gets a call that has ended, and how its attempts ended.
+Report = Callable[[StageCall, list[FinishedAttempt]], None]
 
 _OUTCOMES = {State.RETRY_LATER: RETRIED, State.PENDING: HANDED_BACK}
 
@@ -45,12 +47,16 @@ class AttemptSpans:
         #: By lease, for attempts that are sampled.
         self._ended: dict[int, SpanContext] = {}
 
-    def current(self, call: StageCall) -> AbstractContextManager[None]:
-        """Begin the span of a call, and make it the current one."""
-        return self._spans.attached(self.begin(call))
+    @contextmanager
+    def running(self, call: StageCall) -> Iterator[None]:
+        """Begin the span of a call, and make it the current one while the handler runs."""
+        with self._spans.attached(self.begin(call)):
+            yield
+        if call.is_over:
+            self.end(call, ())  # handed back meanwhile: nobody reports it
 
     def traceparent(self, call: StageCall) -> str | None:
-        """Begin the span of a call that runs in another process."""
+        """Begin the span of a call that runs in a child process, which may be killed with spans of its own."""
         return self._spans.traceparent_of(self.begin(call))
 
     def begin(self, call: StageCall) -> Span:
@@ -89,9 +95,19 @@ class AttemptSpans:
                 self._spans.say_failed(span, failed.error or "", failed.traceback)
         span.end()
 
-    def ended(self, finished: Sequence[FinishedAttempt]) -> list[SpanContext]:
-        """The spans of those attempts that are sampled."""
-        return [span for one in finished if (span := self._ended.get(one.lease.id)) is not None]
+    def reported(self, report: Report) -> Report:
+        """What calls are reported to, so that their spans end first."""
+
+        def traced(call: StageCall, finished: list[FinishedAttempt]) -> None:
+            self.end(call, finished)
+            report(call, finished)
+
+        return traced
+
+    def committing(self, finished: Sequence[FinishedAttempt]) -> AbstractContextManager[object]:
+        """The span of a commit of these attempts, if any of them is sampled."""
+        sampled = [span for one in finished if (span := self._ended.get(one.lease.id)) is not None]
+        return self._spans.committing(sampled, len(finished)) if sampled else nullcontext()
 
     def forget(self, finished: Sequence[FinishedAttempt]) -> None:
         for one in finished:
@@ -125,42 +141,23 @@ class TracedRunner(StageRunner):
         self._attempts = attempts
 
     def run(self, call: StageCall, clock: Callable[[], float]) -> list[FinishedAttempt]:
-        with self._attempts.current(call):
-            finished = super().run(call, clock)
-        if call.is_over:
-            self._attempts.end(call, ())
-        return finished
+        with self._attempts.running(call):
+            return super().run(call, clock)
 
     async def run_async(self, call: StageCall, clock: Callable[[], float]) -> list[FinishedAttempt]:
-        with self._attempts.current(call):
-            finished = await super().run_async(call, clock)
-        if call.is_over:
-            self._attempts.end(call, ())
-        return finished
-
-
-class TracedConversation(StageConversation):
-    """Has children run calls below spans that are made here: a child may be killed with its spans."""
-
-    def __init__(self, runner: StageRunner, around: Surroundings, attempts: AttemptSpans) -> None:
-        super().__init__(runner, around)
-        self._attempts = attempts
-
-    def _traceparent(self, call: StageCall) -> str | None:
-        return self._attempts.traceparent(call)
+        with self._attempts.running(call):
+            return await super().run_async(call, clock)
 
 
 class TracedCommitter(Committer):
     """Commits groups with sampled attempts in spans of their own."""
 
-    def __init__(self, attempts: AttemptSpans, spans: Spans, *args: Any) -> None:
+    def __init__(self, attempts: AttemptSpans, *args: Any) -> None:
         super().__init__(*args)
         self._attempts = attempts
-        self._spans = spans
 
     def _settle(self, finished: list[FinishedAttempt], orders: list[ClaimOrder]) -> None:
-        sampled = self._attempts.ended(finished)
-        with self._spans.committing(sampled, len(finished)) if sampled else nullcontext():
+        with self._attempts.committing(finished):
             super()._settle(finished, orders)
 
     def _deliver(self, finished: list[FinishedAttempt], cycle: Settled) -> None:

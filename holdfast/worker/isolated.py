@@ -65,9 +65,16 @@ _FROM_CHILD = wire.decoder_of(Request | list[FinishedAttempt])
 class StageConversation:
     """The worker's side: sends a child the leases of a call, answers its requests, and receives the results."""
 
-    def __init__(self, runner: StageRunner, around: Surroundings) -> None:
+    def __init__(
+        self,
+        runner: StageRunner,
+        around: Surroundings,
+        traceparent: Callable[[StageCall], str | None] | None = None,
+    ) -> None:
+        """`traceparent` names the span below which the child runs a call, if the program traces."""
         self._runner = runner
         self._around = around
+        self._traceparent = traceparent
 
     def is_suspect(self, call: StageCall) -> bool:
         return call.leases[0].alone >= Alone.ISOLATED
@@ -79,7 +86,7 @@ class StageConversation:
         return [FinishedAttempt(lease, State.PENDING) for lease in call.leases]
 
     def talk(self, call: StageCall, line: socket.socket) -> list[FinishedAttempt]:
-        wire.send(line, Assignment(call.leases, self._traceparent(call)))
+        wire.send(line, Assignment(call.leases, None if self._traceparent is None else self._traceparent(call)))
         limit = call.spec.timeout_seconds
         while True:
             left = None if limit is None else call.started + limit - time.monotonic()
@@ -98,10 +105,6 @@ class StageConversation:
             else:
                 line.settimeout(None)
                 wire.send(line, self._answer(call, message))
-
-    def _traceparent(self, call: StageCall) -> str | None:
-        """The span under which the child runs the call."""
-        return None
 
     def _answer(self, call: StageCall, asked: Request) -> dict[str, Any]:
         try:

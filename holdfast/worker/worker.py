@@ -42,19 +42,21 @@ from holdfast.telemetry.log_context import name_attempts
 from holdfast.telemetry.metrics import Metrics
 from holdfast.telemetry.tracing import tracing
 from holdfast.version import VERSION
+from holdfast.worker.attempt_spans import AttemptSpans, TracedCommitter, TracedRunner
 from holdfast.worker.background import upkeep
 from holdfast.worker.background.guards import GuardWatch
 from holdfast.worker.background.heartbeat import Heartbeat, Listening
 from holdfast.worker.background.throughput import MinuteWriter
 from holdfast.worker.call import StageCall, offer_of, versions_of
 from holdfast.worker.commit.claim_planner import ClaimPlanner
+from holdfast.worker.commit.committer import Committer
 from holdfast.worker.commit.prefetch import InHand
 from holdfast.worker.context_reads import ContextReads
 from holdfast.worker.health import health_of
-from holdfast.worker.isolated import StageChild
+from holdfast.worker.isolated import StageChild, StageConversation
+from holdfast.worker.runner import StageRunner
 from holdfast.worker.settings import Settings
 from holdfast.worker.throughput_counts import MinuteCounts
-from holdfast.worker.traced_parts import parts_of
 
 log = logger("holdfast.worker")
 
@@ -203,7 +205,7 @@ class Worker(ContextReads):
             )
         self.worker_name = printable(self.settings.name)[:LONGEST_NAME] or f"{socket.gethostname()}-{os.getpid()}"
         self.spans = tracing()
-        self._parts = parts_of(self.spans, self.worker_name)
+        self._traced = None if self.spans is None else AttemptSpans(self.spans, self.worker_name)
         # A child must not inherit an open SQLite file: it would trust locks that it does not hold.
         self._store.close()
         self._reader.close()
@@ -221,9 +223,8 @@ class Worker(ContextReads):
         # The first pass comes after the worker has claimed the work that was waiting when it started, or found none, and at
         # the latest after one poll interval.
         scheduler = Scheduler(services, not_before=time.monotonic() + poll)
-        self._committer = self._parts.committer(
-            writer, self._heartbeat, self._orders, scheduler, promoter, self._minute_counts, self._start_calls, poll
-        )
+        parts = writer, self._heartbeat, self._orders, scheduler, promoter, self._minute_counts, self._start_calls, poll
+        self._committer = Committer(*parts) if self._traced is None else TracedCommitter(self._traced, *parts)
         self._make_pools(server)
         self._parts_made = True
         self._heartbeat.join()
@@ -237,9 +238,12 @@ class Worker(ContextReads):
 
     def _make_pools(self, server: ForkServer) -> None:
         """Create the pools that run handlers: child processes, an event loop, threads."""
-        runner, report = self._parts.runner(self), self._parts.report(self._report)
+        traced = self._traced
+        runner = StageRunner(self) if traced is None else TracedRunner(self, traced)
+        conversation = StageConversation(runner, self, None if traced is None else traced.traceparent)
+        report = self._report if traced is None else traced.reported(self._report)
         owner = CallOwner(self.settings.concurrency, report, self._may_start, self._committer.out_of_work)
-        self._isolated = ProcessPool(self._parts.conversation(runner, self), owner, server)
+        self._isolated = ProcessPool(conversation, owner, server)
         events = None if self._caller is None else self._caller.events
         self._async_pool = AsyncPool(runner, owner, events=events, took_back=self._took_back)
         self._threads = ThreadPool(runner, owner, self._hand)
@@ -315,7 +319,8 @@ class Worker(ContextReads):
         self._heartbeat_thread.join()
         for pool in reversed(self._pools):
             pool.stop()
-        self._parts.close()
+        if self._traced is not None:
+            self._traced.close()
         self._reader.close()
 
     def _in_a_hurry(self) -> bool:

@@ -46,7 +46,7 @@ from holdfast.worker.attempt_spans import AttemptSpans, TracedCommitter, TracedR
 from holdfast.worker.background import upkeep
 from holdfast.worker.background.guards import GuardWatch
 from holdfast.worker.background.heartbeat import Heartbeat, Listening
-from holdfast.worker.background.throughput import MinuteWriter
+from holdfast.worker.background.throughput import MinuteCounts, MinuteWriter
 from holdfast.worker.call import StageCall, offer_of, versions_of
 from holdfast.worker.commit.claim_planner import ClaimPlanner
 from holdfast.worker.commit.committer import Committer
@@ -56,7 +56,6 @@ from holdfast.worker.health import health_of
 from holdfast.worker.isolated import StageChild, StageConversation
 from holdfast.worker.runner import StageRunner
 from holdfast.worker.settings import Settings
-from holdfast.worker.throughput_counts import MinuteCounts
 
 log = logger("holdfast.worker")
 

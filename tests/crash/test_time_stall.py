@@ -18,8 +18,8 @@ from holdfast.store import Store, open_store
 from holdfast.store.store import new_identity
 from holdfast.testing import ManualClock
 from holdfast.worker.background.heartbeat import Heartbeat, Listening
+from holdfast.worker.background.throughput import MinuteCounts
 from holdfast.worker.background.upkeep import Reaper
-from holdfast.worker.throughput_counts import MinuteCounts
 from tests.support.cluster import Cluster
 from tests.support.harness import App
 from tests.support.own_tables import OwnTables

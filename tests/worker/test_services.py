@@ -26,11 +26,10 @@ from holdfast.worker.background import upkeep
 from holdfast.worker.background.alerts import Alerts
 from holdfast.worker.background.guards import GuardWatch
 from holdfast.worker.background.heartbeat import Heartbeat, Listening
-from holdfast.worker.background.throughput import MinuteWriter
+from holdfast.worker.background.throughput import MinuteCounts, MinuteWriter
 from holdfast.worker.commit.committer import Committer
 from holdfast.worker.commit.finished_queue import FinishedQueue
 from holdfast.worker.commit.prefetch import InHand
-from holdfast.worker.throughput_counts import MinuteCounts
 from tests.support.harness import App
 from tests.support.together import listening
 from tests.support.waiting import wait_for

@@ -12,8 +12,7 @@ from holdfast import Holdfast, Permanent, Pipeline, RetryLater, Skip
 from holdfast.engine import throughput_by_minute
 from holdfast.errors import StoreUnavailable
 from holdfast.store import open_store
-from holdfast.worker.background.throughput import MinuteWriter
-from holdfast.worker.throughput_counts import MinuteCounts
+from holdfast.worker.background.throughput import MinuteCounts, MinuteWriter
 from tests.support.bench import QUICK, Bench
 from tests.support.steps import ask
 

@@ -20,8 +20,8 @@ from holdfast.runtime.process_identity import is_alive
 from holdfast.runtime.services import Service
 from holdfast.store import Store, Transaction
 from holdfast.worker.background.heartbeat import Heartbeat
+from holdfast.worker.background.throughput import MinuteCounts
 from holdfast.worker.settings import Settings
-from holdfast.worker.throughput_counts import MinuteCounts
 
 log = logger("holdfast.worker")
 

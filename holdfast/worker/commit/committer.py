@@ -29,6 +29,7 @@ from holdfast.model.states import State
 from holdfast.runtime.services import Scheduler
 from holdfast.store import AtOnce, Store, Transaction
 from holdfast.worker.background.heartbeat import Heartbeat
+from holdfast.worker.background.throughput import MinuteCounts
 from holdfast.worker.background.upkeep import Promoter
 from holdfast.worker.call import StageCall, versions_of
 from holdfast.worker.commit.claim_planner import ClaimOrder, ClaimPlanner
@@ -36,7 +37,6 @@ from holdfast.worker.commit.memo_queue import MemoQueue
 from holdfast.worker.commit.settle_and_claim import SettleAndClaim, Settled
 from holdfast.worker.commit.who_commits import OVER, CommitTurns, Round
 from holdfast.worker.handler_outcome import fail_unsaved
-from holdfast.worker.throughput_counts import MinuteCounts
 
 log = logger("holdfast.worker")
 

@@ -55,7 +55,7 @@ COMMANDS = {
     "db": ("database", "Manage the database: upgrade, check, grants."),
     "sql": ("sql", "Print queries for other programs."),
     "ui": ("ui", "Serve the dashboard."),
-    "metrics": ("metrics", "The state of the store for a Prometheus."),
+    "metrics": ("metrics", "The state of the store, for Prometheus."),
     "top": ("top", "Watch pipelines, money and workers live, and steer them by keys."),
     "doctor": ("database", "Diagnose the installation, the database and its workers."),
 }

@@ -37,10 +37,10 @@ def actions(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """List what retry, cancel, forget, delete, resolve, reprocess and accept have done; with an ID, one of them, and what it
-    did to which item.
+    """List what retry, cancel, forget, delete, resolve, reprocess and accept have done; with an ID, show one action,
+    and what it did to which item.
 
-    An action that was interrupted stays open. A worker goes on with it after a while, and so does --continue.
+    An action that was interrupted stays open. A worker continues it after a while, and so does --continue.
     """
     if sum((go_on, stop, undo)) > 1 or (number is None and (go_on or stop or undo or after)):
         raise UsageError("give an ID with one of --continue, --stop and --undo")

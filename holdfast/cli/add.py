@@ -53,11 +53,11 @@ def add(
 ) -> None:
     """Add items to a pipeline in FILE: by KEY, from lines of plain text, or with data from JSON lines.
 
-    KEYs are checked before the first is written; up to ten thousand are added together or not at all. Lines are added as they
-    are read, in chunks of two thousand: if one cannot be read, or the command is killed, the chunks before its own are there,
-    and the same command again goes on. A line may have 16 MiB. A key that is known gets the new data, or keeps what it has if
-    there is none; its stages stay as they are. An address is written one way, as sources do. Empty lines and lines that begin
-    with # are passed over.
+    KEYs are checked before the first is written; up to ten thousand are added together or not at all. Lines are added
+    as they are read, in chunks of two thousand. If a line cannot be read, or the command is killed, the earlier chunks
+    stay, and the same command run again adds the rest. A line may have 16 MiB. If a key already exists, its item gets
+    the new data, or keeps its data if there is none; its stages stay as they are. A key that is an address is
+    normalised, as sources do. Empty lines and lines that begin with # are skipped.
     """
     if not keys and source is None:
         raise UsageError("nothing to add: give keys, or --from a file of keys or JSON lines")

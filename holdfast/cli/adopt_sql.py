@@ -70,12 +70,15 @@ def adopt_sql(
     url: str | None,
     down: bool,
 ) -> None:
-    """Print a migration that gives an existing table what the guarantees need: a heartbeat with time zone, when work began,
-    attempts, the next attempt, a version and a holder, indexes of the rows that are processing and queued, and
-    is_job_stale, which falls back to when work began, and says yes of a row that has neither.
+    """Print a migration that gives an existing table what the guarantees need.
 
-    Only what is missing is added, nothing is changed, and --down takes back only what was added. On PostgreSQL the script
-    looks for itself, and may be run twice. On SQLite it is written from what is there: give --url.
+    These are columns for a heartbeat (with time zone), the start of work, attempts, the next attempt, a version and a
+    holder; an index of the rows that are processing, and one of the queued rows; and is_job_stale. Without a heartbeat,
+    is_job_stale uses the start of work, and a row that has neither is stale.
+
+    The script adds only what is missing and changes nothing else; --down removes only what was added. On PostgreSQL the
+    script itself checks what is missing, and you may run it twice. For SQLite, give --url, so that the command can
+    check.
     """
     from holdfast.adopt.ddl.migration import inspect, migration
     from holdfast.adopt.ddl.missing_columns import WantedColumns

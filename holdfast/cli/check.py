@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 def check(file: str, store: str | None, as_json: bool) -> None:
     """Check FILE, and list everything that is wrong with it as FILE:LINE:COLUMN: problem.
 
-    FILE is a job file (.yaml), a Python file or a dotted module name. What it names is imported, and nothing of it is
-    started; no store is touched, unless --store names one to look into. Exit code 4 if something is wrong.
+    FILE is a job file (.yaml), a Python file or a dotted module name. The command imports what FILE names, but starts
+    none of it. It opens no store, unless --store names one to read. Exit code 4 if something is wrong.
 
-    Of every Loop over a table of your own, also MODULE:OBJECT as for `holdfast loop`, it says how locking, transitions,
-    failure status, transactions, batch size, instances and logging stand, and what is missing; if anything is, that is
-    exit code 4, too.
+    If FILE has Loops over tables of your own (or MODULE:OBJECT does, as for `holdfast loop`), it checks the locking,
+    transitions, failure status, transactions, batch size, instances and logging of each, and lists what is missing. If
+    anything is missing, the exit code is 4, too.
     """
     try:
         found, loops = _load(file, store)

@@ -23,10 +23,10 @@ def db() -> None:
     """Manage the database."""
 
 
-@db.command(short_help="Make the tables, or bring them up to date.")
+@db.command(short_help="Create the tables, or bring them up to date.")
 @options.common()
 def upgrade(store: str | None, as_json: bool) -> None:
-    """Make the tables, or bring them up to date; a SQLite file that is not there is made. Workers may go on meanwhile."""
+    """Create the tables, or bring them up to date; creates a SQLite file that does not exist. Workers may keep running."""
     with Holdfast(options.address(store)) as app:
         done = app.upgrade()
         version = app.schema_version()
@@ -38,17 +38,18 @@ def upgrade(store: str | None, as_json: bool) -> None:
     click.echo(f"The schema is {version}{'' if done else ' already'}.")
 
 
-@db.command(short_help="Look for what must never be.")
+@db.command(short_help="Look for damage; with --repair, repair it.")
 @click.option("--repair", is_flag=True, help="Set aside rows that belong to nothing, and rebuild counts.")
 @options.blobs
 @options.common()
 def check(repair: bool, blobs: str | None, store: str | None, as_json: bool) -> None:
-    """Look for what must never be: a damaged file, a stage of an item in two places, rows of no item or no stage, texts that
-    cannot be read, counts or sums of money that do not add up, items that wait for themselves, references to kept content that
-    is not there.
+    """Look for damage: a damaged file, a stage of an item in two places, rows that belong to no item or stage, texts
+    that cannot be read, counts or sums of money that do not add up, items that wait for themselves, references to kept
+    content that does not exist.
 
-    Reads every row. Without --repair nothing is changed: it says what a repair would find. Exit code 5 if something is found
-    that was not repaired. Work may go on meanwhile, also during a repair; workers of an older holdfast must have ended.
+    Reads every row. Without --repair nothing is changed, and the command says what a repair would find. Exit code 5 if
+    it finds something that was not repaired. Work may continue meanwhile, also during a repair, but workers of an older
+    holdfast must have ended.
     """
     with options.open_to_ask(store, blobs=blobs) as app:
         repaired = app.repair(by=options.user()) if repair else []
@@ -91,14 +92,14 @@ def grants(workers: tuple[str, ...], readers: tuple[str, ...], store: str | None
 
 
 @click.command(short_help="Diagnose the installation, the database and its workers.")
-@click.option("--exit-code", is_flag=True, help="Exit with code 1 if there is something to look at, for monitoring.")
+@click.option("--exit-code", is_flag=True, help="Exit with code 1 if something needs attention, for monitoring.")
 @options.common()
 def doctor(exit_code: bool, store: str | None, as_json: bool) -> None:
     """Show facts about this installation, the database and its workers that help to find a problem.
 
-    Exit code 5 if a SQLite file is damaged, or nothing can be saved. With --exit-code, 1 if workers are silent, if work waits
-    and no worker runs its stage, if paid calls are in doubt, or if a transaction on the PostgreSQL server has been open for
-    half an hour. A SQLite file over 256 MB is not looked through for damage here: `holdfast db check` does that.
+    Exit code 5 if a SQLite file is damaged, or nothing can be saved. With --exit-code, 1 if workers are silent, if work
+    waits and no worker runs its stage, if paid calls are in doubt, or if a transaction on the PostgreSQL server has
+    been open for half an hour. A SQLite file over 256 MB is not checked for damage here: `holdfast db check` does that.
     """
     with options.open_to_ask(store) as app:
         found = app.doctor()

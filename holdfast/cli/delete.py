@@ -35,10 +35,10 @@ def delete(
     as_json: bool,
     **which: Any,
 ) -> None:
-    """Remove items with their data, results, memos, history, and children that belong to no other item.
+    """Delete items with their data, results, memos, history, and children that belong to no other item.
 
-    It cannot be undone. A worker that has one in hand loses it. What was spent on them stays known, as amounts. In KEYs * and ?
-    are wild.
+    This cannot be undone. A worker that is running such an item loses it. The amounts that were spent on the items stay
+    in the ledger. In KEYs, * and ? are wildcards.
     """
     if not everything and not any([*keys, *which.values()]):
         raise UsageError("delete would remove every item: give a KEY or a filter, or --all if that is meant")

@@ -58,7 +58,9 @@ def events(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Show what happened, oldest first unless said otherwise. Uneventful attempts are not here: see `holdfast show KEY`."""
+    """Show what happened, oldest first unless --newest-first is given. Routine attempts leave no event: see `holdfast
+    show KEY`.
+    """
     asked: dict[str, Any] = {"event": event, "key": key, "pipeline": pipeline}
     begin = None if since is None else times.since(since)
     if count and (follow or key is not None):

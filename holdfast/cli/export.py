@@ -25,7 +25,7 @@ LONGEST_CURSOR = 1 << 20
 
 @click.command(short_help="Write results to a file: JSON lines, CSV or Parquet.")
 @click.argument("pipeline", type=options.text)
-@click.option("--stage", type=options.text, help="Only this one. [default: all that the pipeline has]")
+@click.option("--stage", type=options.text, help="Only this stage. [default: all stages of the pipeline]")
 @click.option("--format", "kind", type=click.Choice(FORMATS), help="[default: by the name of the file, else jsonl]")
 @click.option(
     "--columns",
@@ -43,17 +43,17 @@ LONGEST_CURSOR = 1 << 20
 @options.keys
 @click.option("--error", type=options.text, metavar="TEXT", help="A part of the error.")
 @options.group
-@click.option("--older-than", type=options.text, metavar="TIME", help="Finished so long ago, as 7d.")
+@click.option("--older-than", type=options.text, metavar="TIME", help="Finished at least this long ago: 7d.")
 @click.option(
     "--since", type=options.text, metavar="CURSOR", help="What was written since the export that printed this."
 )
 @click.option(
     "--cursor-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Go on from the cursor in this file, if there is one, and leave the next one there.",
+    help="Continue from the cursor in this file, if there is one, and write the next cursor to it.",
 )
 @click.option("-o", "--output", type=options.text, default="-", metavar="FILE", help="[default: -, standard output]")
-@click.option("--fail-if-failed", is_flag=True, help="End with exit code 3 if anything has failed at these stages.")
+@click.option("--fail-if-failed", is_flag=True, help="Exit with code 3 if anything has failed at these stages.")
 @options.common()
 def export(
     pipeline: str,
@@ -70,9 +70,9 @@ def export(
 ) -> None:
     """Write the results of PIPELINE, one row for each stage of an item that is done.
 
-    A file gets its name when it is complete. The last line on stderr, or the answer in JSON, has a cursor: with it the next
-    export writes what was added or has changed since, and misses nothing; a row may come again, so insert or replace by key
-    and stage.
+    A file gets its name when it is complete. The last line on stderr, or the answer in JSON, has a cursor. With it, the
+    next export writes what was added or changed since, and misses nothing. A row may be written again, so insert or
+    replace rows by key and stage.
     """
     if since is not None and cursor_file is not None:
         raise UsageError("give --since or --cursor-file, not both")

@@ -36,8 +36,8 @@ def forget(
 ) -> None:
     """Reject recorded answers of stages that are not done, so that the next attempt calls and pays again.
 
-    An answer that was rejected stays in the ledger and can be read with `holdfast show`. In KEYs * and ? are wild. To send
-    the items back at the same time: holdfast retry --forget.
+    An answer that was rejected stays in the ledger and can be read with `holdfast show`. In KEYs, * and ? are wildcards. To
+    send the items back at the same time: holdfast retry --forget.
     """
     if not everything and not any([*keys, memo, *which.values()]):
         raise UsageError("forget would reject every recorded answer: give a KEY or a filter, or --all if that is meant")

@@ -62,10 +62,11 @@ def import_legacy(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Import the items of OLD, an SQLite file or postgresql://…, into the pipelines of FILE.
+    """Import the items of OLD, a SQLite file or postgresql://…, into the pipelines of FILE.
 
-    OLD is only read. Items that are there already stay as they are, so the command can be repeated, also after it was
-    interrupted. Nothing is lost: what cannot be read is reported, and an item whose stages cannot be read starts at the first.
+    OLD is only read. Items that already exist stay as they are, so you can repeat the command, also after an
+    interruption. Nothing is lost: what cannot be read is reported, and an item whose stages cannot be read starts at
+    its first stage.
     """
     loaded = load(file, store)
     mapped = _mapping(shape, mapping, table)

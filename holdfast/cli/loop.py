@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 def loop(loop: str, drain: bool) -> None:
     """Run the Loop that MODULE:OBJECT names until stopped.
 
-    MODULE is a Python file or a dotted module name; OBJECT a Loop, a list of them, or a function that returns either.
-    Without :OBJECT, every Loop of the module is run. SIGTERM or Ctrl-C ends it once running handlers are done, within
-    their grace; a second one hands their rows back at once.
+    MODULE is a Python file or a dotted module name; OBJECT is a Loop, a list of them, or a function that returns
+    either. Without :OBJECT, every Loop of the module runs. SIGTERM or Ctrl-C ends it once running handlers are done,
+    within their grace; a second one hands their rows back at once.
 
-    With --drain it waits for rows that others hold, until they end or are stale, and for rows due within a minute. Exit
-    code 6: rows were left, because they are due later, nothing tells whether their holder is alive, or the database
-    refused them. Exit code 3: rows failed.
+    With --drain it ends when nothing is left to do. It waits for rows that others hold, until they are finished or
+    stale, and for rows that are due within a minute. Exit code 6: rows were left, because they are due later, because
+    it is unknown whether their holder is alive, or because the database refused them. Exit code 3: rows failed.
     """
     import sqlalchemy.exc
 

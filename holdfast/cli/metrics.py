@@ -28,7 +28,7 @@ FRESH_SECONDS = 1.0
 TIMES_TAKEN = 20
 
 
-@click.command(short_help="The state of the store for a Prometheus.")
+@click.command(short_help="The state of the store, for Prometheus.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Serve /metrics on this port until stopped; 0 for any.")
 @click.option("--once", is_flag=True, help="Print the metrics and exit.")
 @click.option(
@@ -36,10 +36,10 @@ TIMES_TAKEN = 20
 )
 @options.common(json=False, log_format=True)
 def metrics(port: int | None, once: bool, host: str, store: str | None) -> None:
-    """Serve what is true of the whole store, as gauges in the format of Prometheus: stages by state, how long work has been
-    due, budgets, paid calls in doubt, resources, workers.
+    """Serve gauges about the whole store in the format of Prometheus: stages by state, how long work has been due,
+    budgets, paid calls in doubt, resources, workers.
 
-    Run it once per store. What workers count themselves they serve with --metrics-port. The store is only read.
+    Run it once per store. Workers serve their own counters with --metrics-port. The store is only read.
     """
     if (port is None) != once:
         raise UsageError("give --port or --once")

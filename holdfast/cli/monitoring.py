@@ -23,7 +23,7 @@ _port = click.IntRange(0, 65535)
 
 #: The options, which `Monitoring` takes.
 monitoring = options.together(
-    click.option("--metrics-port", type=_port, help="Serve /metrics for a Prometheus on this port."),
+    click.option("--metrics-port", type=_port, help="Serve /metrics for Prometheus on this port."),
     click.option("--health-port", type=_port, help="Serve /livez and /readyz on this port; it may be the same one."),
     click.option(
         "--monitoring-host",
@@ -37,7 +37,7 @@ monitoring = options.together(
         "--heartbeat-file",
         type=options.text,
         metavar="PATH",
-        help="Touch this file every few seconds as long as the work gets on.",
+        help="Touch this file every few seconds as long as the worker is live.",
     ),
 )
 

@@ -152,7 +152,11 @@ work = together(
         help="How long it may go without a heartbeat before others take over its work.",
     ),
     click.option(
-        "--grace", type=text, default="10s", show_default=True, help="How long a stop waits for running handlers."
+        "--grace",
+        type=text,
+        default="10s",
+        show_default=True,
+        help="How long a graceful shutdown waits for running handlers.",
     ),
     click.option(
         "--poll",
@@ -183,7 +187,7 @@ yes = click.option(
 stale = together(
     click.option("--pipeline", type=text, help="Only this pipeline of FILE."),
     click.option("--stage", type=text),
-    click.option("--key", type=text, metavar="PATTERN", help="* and ? are wild."),
+    click.option("--key", type=text, metavar="PATTERN", help="* and ? are wildcards."),
 )
 fast = click.option(
     "--fast",
@@ -209,7 +213,7 @@ keys = click.option(
     type=text,
     multiple=True,
     metavar="PATTERN",
-    help="* and ? are wild, [*] and [?] are not. May be given several times.",
+    help="* and ? are wildcards, [*] and [?] are not. May be given several times.",
 )
 
 #: Which items, by the states of their stages.

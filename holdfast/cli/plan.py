@@ -27,11 +27,12 @@ from holdfast.program_file import load
 def plan(
     file: str, pipeline: str | None, stage: str | None, key: str | None, fast: bool, store: str | None, as_json: bool
 ) -> None:
-    """Say what is stale, why, and what `holdfast reprocess` would run, cost and take, from what was recorded.
+    """Show what is stale and why, and what `holdfast reprocess` would run, cost and take, judging from recorded
+    results.
 
-    FILE says what the versions are today; nothing is registered. What else has changed in its pipelines is said, too.
-    Perhaps: only if the result of a stage before it changes. ± is one standard deviation. Time is that of handlers, one
-    after another.
+    FILE says what the versions are today; nothing is registered. The command also shows what else has changed in the
+    pipelines of FILE. "Perhaps" counts what runs only if the result of an earlier stage changes. ± is one standard
+    deviation. Times are those of the handlers, one after another.
     """
     loaded = load(file, store)
     names = some_pipelines(file, loaded.specs, pipeline, stage)

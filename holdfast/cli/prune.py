@@ -37,12 +37,13 @@ def prune(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Forget old events, and items all of whose stages ended long ago, with everything that belongs to them. Content that was
-    kept with ctx.keep goes as well, once it is a day old and nothing refers to it any more.
+    """Delete old events, and items all of whose stages ended long ago, with everything that belongs to them. Also
+    delete content that was kept with ctx.keep, once it is a day old and nothing refers to it any more.
 
-    What was spent stays known. An item whose key is added again begins anew. Works in small steps: stopped half-way,
-    the next one goes on. An age of 0 forgets everything that has ended, and asks first. A dry run does not count children
-    of items that would go: they go after their parents.
+    The amounts that were spent stay in the ledger. If the key of a deleted item is added again, the item starts from
+    the beginning. The command works in small steps: if it is interrupted, run it again. An age of 0 deletes everything
+    that has ended, and asks first. A dry run does not count children of items that would be deleted, because they are
+    deleted after their parents.
     """
     events = None if events_older_than is None else times.age(events_older_than, what="--events-older-than")
     items = None if items_older_than is None else times.age(items_older_than, what="--items-older-than")

@@ -51,10 +51,10 @@ def reprocess(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Send the first stale stage of each item back; what follows runs again if that changes what it is given.
+    """Send the first stale stage of each item back. Later stages run again if their input changes.
 
-    FILE says what the versions are today: its pipelines are registered, as `run` does. A result that comes out as it was
-    stops there. Workers do the work. Filters add up.
+    FILE says what the versions are today: its pipelines are registered, as `run` does. If a new result equals the old
+    one, later stages do not run again. Workers do the work. Where several filters are given, all must match.
     """
     if all_stale and everything:
         raise UsageError("--stale and --all exclude each other")
@@ -108,9 +108,10 @@ def accept(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Mark results of older versions, and results whose input has changed, as good: they count as today's from now on.
+    """Mark results of older versions, and results whose input has changed, as good: they count as current from now on.
 
-    FILE says what the versions are today: its pipelines are registered, as `run` does. Filters add up.
+    FILE says what the versions are today: its pipelines are registered, as `run` does. Where several filters are given,
+    all must match.
     """
     found = load(file, store)
     names = some_pipelines(file, found.specs, pipeline, stage)

@@ -48,10 +48,10 @@ def resolve(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Settle a paid call in doubt: it was started, and it is not known whether it was made and charged.
+    """Settle a paid call in doubt: it was started, but no one knows whether it was made and charged.
 
-    With a KEY, of one call; without, of all calls in doubt that the filters mean. Items that are on hold for it go on; others
-    stay where they are, and `holdfast retry` sends them on.
+    With a KEY, settles one call; without, all calls in doubt that match the filters. Items that are on hold because of
+    such a call continue. Others stay where they are; `holdfast retry` lets them run again.
     """
     if (value is None and charged is None) != not_charged:
         raise UsageError("give --value with what it returned, --charged with what it cost, or --not-charged")

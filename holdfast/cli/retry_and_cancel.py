@@ -38,8 +38,8 @@ _filtered = options.together(
 def retry(store: str | None, as_json: bool, **given: Any) -> None:
     """Send stages of items back to pending with all their attempts.
 
-    Without --state: what is failed, exhausted or cancelled. Also --state done and skipped, to run them again, and
-    retry_later, to run them now. Filters add up.
+    Without --state: those that are failed, exhausted or cancelled. With --state done or skipped, they run again; with
+    --state retry_later, they run now. Where several filters are given, all must match.
     """
     _act("retry", store, as_json, **given)
 
@@ -48,9 +48,10 @@ def retry(store: str | None, as_json: bool, **given: Any) -> None:
 @_filtered
 @options.common()
 def cancel(store: str | None, as_json: bool, **given: Any) -> None:
-    """Cancel open stages of items until somebody retries them. A worker that is running one loses it.
+    """Cancel open stages of items until someone retries them. A worker that is running such a stage loses it.
 
-    Without --state: what is pending, retry_later or in_progress. Filters add up.
+    Without --state: those that are pending, retry_later or in_progress. Where several filters are given, all must
+    match.
     """
     _act("cancel", store, as_json, **given)
 

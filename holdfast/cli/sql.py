@@ -13,12 +13,13 @@ def sql() -> None:
     """Print queries for programs that ask the database themselves."""
 
 
-@sql.command(short_help="The query by which KEDA starts and stops workers.")
+@sql.command(short_help="The query with which KEDA scales workers.")
 @options.common(json=False)
 def keda(store: str | None) -> None:
-    """Print the query for KEDA's trigger `postgresql`, or for any other program that starts and stops workers by need.
+    """Print the query for KEDA's trigger `postgresql`, or for any other program that scales workers with the work.
 
-    It returns one number: how much work needs a worker now or within a minute. 0 means that none is needed. It reads counts
-    and indexes only, and costs the same at any number of items. For a SQLite file it is in SQLite's words.
+    It returns one number: how much work needs a worker now or within a minute. 0 means that no worker is needed. It
+    reads only counts and indexes, and costs the same at any number of items. For a SQLite file the query is in SQLite's
+    SQL.
     """
     click.echo(demand_query(options.address(store)))

@@ -25,9 +25,9 @@ def status(store: str | None, as_json: bool) -> None:
 @options.keys
 @click.option("--error", type=options.text, metavar="TEXT", help="Part of the error text.")
 @options.group
-@click.option("--attempts", type=click.IntRange(min=0), metavar="N", help="At least so many attempts.")
+@click.option("--attempts", type=click.IntRange(min=0), metavar="N", help="At least this many attempts.")
 @click.option("--version", type=options.text, metavar="TEXT", help="A result of this version of the code.")
-@click.option("--cost", type=options.text, metavar="AMOUNT", help="Paid calls that have cost at least so much.")
+@click.option("--cost", type=options.text, metavar="AMOUNT", help="Paid calls that have cost at least this much.")
 @click.option("--since", type=options.text, metavar="TIME", help="Updated since this instant, or this long ago: 90m.")
 @click.option("--until", type=options.text, metavar="TIME", help="Updated before this instant, or this long ago.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True)
@@ -56,11 +56,11 @@ def items(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """List items in the order they were added; with any other filter than --pipeline and --key, stages of items.
+    """List items in the order they were added. With any filter except --pipeline and --key, list stages of items.
 
-    The end of a page says with which --after the next one begins; in JSON it is the `cursor` of the last entry. With
-    --attempts, --version, --cost, --since, --until or --error, or where matches are rare, a part of the items is looked at:
-    where there are more, stderr says with which --after to go on.
+    The end of a page says which --after gives the next page; in JSON it is the `cursor` of the last entry. With
+    --attempts, --version, --cost, --since, --until or --error, or where matches are rare, a page searches only a part
+    of the items. If there are more, stderr says which --after continues the search.
     """
     with options.open_to_ask(store) as app:
         found = app.items(

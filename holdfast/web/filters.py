@@ -128,7 +128,7 @@ def amount(text: str) -> str:
 PIPELINE = Filter("pipeline", "Pipeline")
 STAGE = Filter("stage", "Stage")
 STATE = Filter("state", "State", choices=tuple(state.value for state in State), many=True)
-KEY = Filter("key", "Key", many=True, hint="* and ? are wild")
+KEY = Filter("key", "Key", many=True, hint="* and ? are wildcards")
 ERROR = Filter("error", "Error", hint="part of the error text")
 GROUP = Filter("group", "Error group")
 SINCE = Filter("since", "Since", read=moment_or_age, hint="2h, 2026-02-01")

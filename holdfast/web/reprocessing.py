@@ -34,7 +34,7 @@ def amount_of_money(text: str) -> str:
     return text
 
 
-KEY = Filter("key", "Key", hint="* and ? are wild")
+KEY = Filter("key", "Key", hint="* and ? are wildcards")
 RESULTS = Filter("results", "Results", choices=("stale", "all"), default="stale", as_chips=True)
 BUDGET = Filter("budget", "Spend at most", read=amount_of_money, hint="20.00")
 WHICH_RESULTS = (RESULTS, PIPELINE, STAGE, KEY, BUDGET)

@@ -33,9 +33,9 @@ LONGEST_LINE = 1000
 )
 @options.common(json=False)
 def top(once: bool, every: str, store: str | None) -> None:
-    """Show every pipeline with its stages, rates, money of today, workers, and what is in the way, and keep it up to date.
+    """Show every pipeline with its stages, rates, today's costs, workers, and what blocks work, and keep it up to date.
 
-    Keys filter, pause and resume a pipeline, retry what has failed, and open an item; ? lists them, q leaves.
+    Keys filter, pause and resume a pipeline, retry what has failed, and open an item; ? lists them, q quits.
     """
     every_seconds = seconds(every, what="--every")
     if not every_seconds:

@@ -1,4 +1,4 @@
-"""How alerts stand: how far each rule has looked, what waits to be delivered, and what became of the rest."""
+"""The status of alerts: how far each rule has read the events, which notifications wait, and what became of the others."""
 
 from __future__ import annotations
 

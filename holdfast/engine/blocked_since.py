@@ -1,4 +1,4 @@
-"""Since when resources stand still: by the newest event that tells of it, as far as a bounded look into the log goes."""
+"""Since when resources have been blocked: the time of the newest event about it, within a bounded part of the log."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What was spent, by whatever one asks for: what was charged, what may have been, and what is set aside for running work.
+"""What was spent, grouped as asked: what was charged, what may have been charged, and what is set aside for running work.
 
-Without a time it comes from sums per day, and costs the same however many calls there were. Since a time, or by item, the
-ledger itself is read, in stretches of time, so that memory stays that of the answer.
+Without a time, the answer comes from sums per day, and costs the same however many calls there were. Since a time, or by item,
+it reads the ledger itself, one period after another, so that it needs no more memory than the answer.
 """
 
 from __future__ import annotations

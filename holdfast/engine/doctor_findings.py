@@ -1,4 +1,4 @@
-"""Findings: what a person should look at: work that waits for nobody, silent workers, doubts, a transaction left open."""
+"""Findings that need a person: work that no worker runs, silent workers, calls in doubt, a transaction left open."""
 
 from __future__ import annotations
 

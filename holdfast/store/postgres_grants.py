@@ -1,4 +1,4 @@
-"""The rights of roles: what a worker needs, and what somebody who only looks needs."""
+"""The rights of roles: what a worker needs, and what a reader needs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Who asks the store: a few threads with a reader each, for everybody who looks.
+"""Answers that visitors share: a few threads, with a connection each, ask the store for all of them.
 
-The same question within about a second is asked once, and its answer shared; the longer a question takes, the longer its answer
-is used. Every question has a time limit: a page that gives up says so, and the database ends what it was asked. What was slow
-the last time has threads of its own, so that it keeps nobody else waiting.
+If the same question comes several times within about a second, the store is asked once. The longer a question takes, the longer
+its answer is used. Every question has a time limit: a page that gives up says so, and the database ends the query. A question
+that was slow the last time runs in separate threads, so that the others do not wait for it.
 """
 
 from __future__ import annotations

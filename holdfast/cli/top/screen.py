@@ -1,4 +1,4 @@
-"""The terminal while `top` draws on it: few bytes, and as it was before, whatever ends the drawing."""
+"""The terminal while `top` draws on it: writes few bytes, and restores the terminal however `top` ends."""
 
 from __future__ import annotations
 

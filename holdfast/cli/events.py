@@ -58,8 +58,8 @@ def events(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Show what happened, oldest first unless --newest-first is given. Routine attempts leave no event: see `holdfast
-    show KEY`.
+    """Show what happened, oldest first unless --newest-first is given. Routine attempts leave none; `holdfast show KEY`
+    has them.
     """
     asked: dict[str, Any] = {"event": event, "key": key, "pipeline": pipeline}
     begin = None if since is None else times.since(since)

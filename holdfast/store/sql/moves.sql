@@ -35,23 +35,23 @@ INSERT INTO holdfast_clock (name, ahead) VALUES (:name, :ahead) ON CONFLICT (nam
 -- their column.
 
 -- name: shift_delayed
-UPDATE holdfast_delayed SET due_at = due_at + :by WHERE due_at BETWEEN -:last AND :last;
+UPDATE holdfast_delayed SET due_at = due_at + :by WHERE due_at BETWEEN -CAST(:last AS BIGINT) AND :last;
 
 -- name: shift_gates
 UPDATE holdfast_resources SET
     cool_until = CASE WHEN cool_until <= 0 THEN 0 WHEN cool_until <= :last THEN cool_until + :by ELSE cool_until END,
-    open_until = CASE WHEN open_until BETWEEN -:last AND :last THEN open_until + :by ELSE open_until END,
-    retry_after = CASE WHEN paused = 1 AND retry_after BETWEEN -:last AND :last THEN retry_after + :by ELSE retry_after END,
-    paced_at = CASE WHEN paced_at BETWEEN -:last AND :last THEN paced_at + :by ELSE paced_at END;
+    open_until = CASE WHEN open_until BETWEEN -CAST(:last AS BIGINT) AND :last THEN open_until + :by ELSE open_until END,
+    retry_after = CASE WHEN paused = 1 AND retry_after BETWEEN -CAST(:last AS BIGINT) AND :last THEN retry_after + :by ELSE retry_after END,
+    paced_at = CASE WHEN paced_at BETWEEN -CAST(:last AS BIGINT) AND :last THEN paced_at + :by ELSE paced_at END;
 
 -- name: shift_buckets
-UPDATE holdfast_buckets SET used_until = used_until + 1000 * CAST(:by AS BIGINT) WHERE used_until BETWEEN -:last AND :last;
+UPDATE holdfast_buckets SET used_until = used_until + 1000 * CAST(:by AS BIGINT) WHERE used_until BETWEEN -CAST(:last AS BIGINT) AND :last;
 
 -- name: shift_pauses
-UPDATE holdfast_pipelines SET retry_after = retry_after + :by WHERE paused = 1 AND retry_after BETWEEN -:last AND :last;
+UPDATE holdfast_pipelines SET retry_after = retry_after + :by WHERE paused = 1 AND retry_after BETWEEN -CAST(:last AS BIGINT) AND :last;
 
 -- name: shift_stage_pauses
-UPDATE holdfast_stages SET retry_after = retry_after + :by WHERE paused = 1 AND retry_after BETWEEN -:last AND :last;
+UPDATE holdfast_stages SET retry_after = retry_after + :by WHERE paused = 1 AND retry_after BETWEEN -CAST(:last AS BIGINT) AND :last;
 
 -- name: count_due
 -- By stage: how many of the first so many that are due already.

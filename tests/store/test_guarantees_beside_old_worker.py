@@ -270,6 +270,53 @@ def in_an_upgrade(url: str, act: Callable[[], T]) -> list[T]:
     return done
 
 
+# V6 attempts, V7 progress ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("V6")
+def test_the_stop_of_an_old_worker_costs_no_attempt_and_its_death_costs_one(url, ledger, start, old_code, tmp_path):
+    gate = tmp_path / "gate"
+
+    def full(name: str) -> WorkerProcess:
+        worker = start(old_code, [{"key": f"{name}-{n}", "until": str(gate)} for n in range(SETTINGS.concurrency)])
+        wait(lambda: len([one for one in ledger.lines("paid") if one.key.startswith(name)]) == SETTINGS.concurrency)
+        return worker
+
+    stopped, killed = full("stopped"), full("killed")
+    upgrade(url)
+    stopped.terminate()
+    assert stopped.wait() == 0, stopped.said
+    killed.kill()
+    gate.touch()
+    new = start(TODAY, [])
+    with open_app(url, ledger) as app:
+        wait(lambda: not is_open(app), new)
+        assert app.check() == []
+        for n in range(SETTINGS.concurrency):
+            assert [one.attempt for one in ledger.starts(f"stopped-{n}", "extract")] == [1, 1]
+            assert [one.attempt for one in ledger.starts(f"killed-{n}", "extract")] == [1, 2]
+            assert app.show(f"stopped-{n}").stage("extract").attempts == 1
+            assert app.show(f"killed-{n}").stage("extract").attempts == 2
+
+
+@pytest.mark.req("V1", "V7")
+def test_items_that_fail_in_workers_of_both_versions_stop_no_others(url, ledger, start, old_code):
+    bad = [{"key": f"bad-{n}", "late": "fail"} for n in range(10)]
+    old = start(old_code, [], bad[:5])
+    wait(lambda: len(ledger.starts(stage="draw")) == 5, old)
+    upgrade(url)
+    new = start(TODAY, [], [*bad[5:], *({"key": f"good-{n}", "seconds": 0.05} for n in range(20))])
+    with open_app(url, ledger) as app:
+        wait(lambda: len({one.key for one in ledger.starts(stage="draw")}) == 30 and not is_open(app), old, new)
+        ends = {key: item["stages"][0][1] for key, item in seen(app)["items"].items()}
+        assert Counter((key.partition("-")[0], state) for key, state in ends.items()) == {
+            ("bad", "failed"): 10,
+            ("good", "done"): 20,
+        }
+        assert {old.pid, new.pid} <= {one.pid for one in ledger.starts(stage="draw")}
+        assert app.check() == []
+
+
 # V11 limits -----------------------------------------------------------------------------------------------------------
 
 

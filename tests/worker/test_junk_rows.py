@@ -31,10 +31,12 @@ TEXTS = ["", "{", "null", "[1]", '"x"', "no json", '{"a":', "\u2028" * 20, "{}",
 #: Put in place of a part of a value, so that it keeps its outer shape.
 PARTS: list[Any] = [{}, [], None, 7, -1, 2**62, 1.5, "x", [["x"]], {"a": [1]}]
 NUMBERS = [-1, 0, 7, 2**15 - 1, 2**31 - 1, 2**62]
+#: The first and the last number of a column. As the number of a row, the last one fills its table.
+EXTREMES = [-(2**63), 2**63 - 1]
 #: Also what a column cannot hold: the table refuses it, or keeps it, and then it has to be read.
 JUNK: dict[str, list[Any]] = {
     "text": [*TEXTS, *TEXTS, 7, b"\xff"],
-    "number": [*NUMBERS, *NUMBERS, "seven", 1.5, b"\xff"],
+    "number": [*NUMBERS, *NUMBERS, *EXTREMES, "seven", 1.5, b"\xff"],
 }
 #: What says which tables these are, and who is who: with another number a row is another row.
 WHO = {"id", "item", "stage", "pipeline", "key", "name", "slot", "source", "writer"}
@@ -114,7 +116,9 @@ def nonsense_in(values: dict[str, Any], of: dict[str, str], chance: random.Rando
     """These values with nonsense in a few columns, and in what numbers the row itself."""
     columns = chance.sample(sorted(of), min(len(of), chance.randint(1, 4)))
     for column in [*columns, *sorted(of.keys() & {"id", "slot"})]:
-        if column not in BELONGS_TO:
+        if column in {"id", "slot"} and of[column] == "number":
+            values[column] = chance.choice(NUMBERS)
+        elif column not in BELONGS_TO:
             values[column] = chance.choice(JUNK[of[column]])
         elif chance.random() < 0.5:
             values[column] = chance.choice(NUMBERS)

@@ -452,3 +452,31 @@ def most_at_once(lines: list[Line]) -> int:
         running += {"start": 1, "end": -1}.get(line.what, 0)
         most = max(most, running)
     return most
+
+
+# V12 safe -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("V12")
+def test_a_value_has_one_form_in_both_versions(url, ledger, start, old_code):
+    """What the version before has stored is unchanged when today's adds the same, and is read as it was given."""
+    values = [
+        "Žluťoučký \u2028 \U0001f4d6",
+        "",
+        2**53,
+        -0.1,
+        1e300,
+        True,
+        None,
+        [[], {}, ["x", 1]],
+        {"b": {"d": 1, "c": 2}},
+    ]
+    books = [{"key": f"book-{n}", "value": value} for n, value in enumerate(values)]
+    old = start(old_code, books)
+    wait(lambda: len(ledger.ends(stage="publish")) == len(books), old)
+    upgrade(url)
+    with open_app(url, ledger) as app:
+        wait(lambda: not is_open(app), old)
+        assert app.add("books", books).unchanged == len(books)
+        assert [app.show(book["key"]).data for book in books] == [{"value": book["value"]} for book in books]
+        assert [(one.stage, one.begins) for one in app.plan("books") if one.begins] == []

@@ -82,6 +82,21 @@ def test_rows_go_from_queued_to_completed_or_failed(engine: Engine, concurrency:
     assert "claimed 25, completed 22, failed 3" in str(counters)
 
 
+def test_what_a_plain_function_returns_to_be_awaited_is_awaited(engine: Engine):
+    jobs = Jobs(engine, ("error",))
+    jobs.add(3)
+
+    async def work(job: Job) -> None:
+        await asyncio.sleep(0)
+        if job.key == 2:
+            raise ValueError("row 2")
+        job.set(title=f"{job.row['title']}, done")
+
+    Loop(engine, jobs.mapping, lambda job: work(job)).run(drain=True)
+    assert jobs.statuses() == {"completed": 2, "failed": 1}
+    assert (jobs.row(1).title, jobs.row(2).error) == ("job 1, done", "ValueError: row 2")
+
+
 @pytest.mark.req("S3")
 def test_the_claim_is_committed_before_a_handler_runs_and_each_outcome_by_itself(jobs: Jobs):
     jobs.add(3)

@@ -281,6 +281,11 @@ class ThreadedRun:
         return claimed
 
     def _save(self, call: RowCall, returned: Any, error: BaseException | None, is_brief: bool) -> None:
+        if asyncio.iscoroutine(returned):  # of a function that is no async one, such as a lambda
+            try:
+                returned = asyncio.run(returned)
+            except BaseException as raised:
+                returned, error = None, raised if isinstance(raised, Exception) else RuntimeError(repr(raised))
         if call.end():  # neither handed back nor timed out
             self.write(call, returned, error, is_brief)
 

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.model.guard_conditions import Guards
+from holdfast.model.tuning import read_value
 from tests.support.harness import connected
 from tests.support.limits import Limited, statements
 
@@ -178,6 +179,12 @@ def test_what_cannot_be_read_is_refused_and_nothing_is_changed(app, name):
         app.tune({"api.rate": "99/s", "concurrency": 9, "disk_free": "1GB", **changes})
     assert (app.limits(), app.state_of(), app.layout().generation) == before
     assert len(app.told("tuned")) == 1
+
+
+def test_brackets_within_brackets_without_end_are_a_text_that_is_refused(app):
+    app.limited({"rate": "10/s"}, stages={"work": []})
+    with pytest.raises(UsageError, match="rate"):
+        app.tune({"rate": read_value("[" * 50_000)})
 
 
 def test_a_pipeline_that_nobody_knows_cannot_be_tuned(app):

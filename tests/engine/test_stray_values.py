@@ -16,8 +16,11 @@ from holdfast.engine.item_stages import read_leases
 from holdfast.engine.on_hold import outdated_workers
 from holdfast.errors import UsageError
 from holdfast.model.alert import AlertRule
+from holdfast.store import Store
+from holdfast.testing import ManualClock
 from tests.engine.discovering import Sources
 from tests.support.harness import App
+from tests.support.limits import Limited
 
 pytestmark = pytest.mark.req("P9", "V7")
 
@@ -285,6 +288,41 @@ def test_db_check_finds_a_due_time_that_no_calendar_knows(app: App) -> None:
     app.execute(f"UPDATE holdfast_delayed SET due_at = {FAR}")
     [(x,)] = app.query("SELECT id FROM holdfast_items")
     assert check(app.store) == [f"delayed {x}: its due_at cannot be {FAR}"]
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        ("pipelines", "generation"),
+        ("pipelines", "retry_after"),
+        ("stages", "retry_after"),
+        ("resources", "paced_at"),
+        ("resources", "cool_until"),
+        ("resources", "open_until"),
+        ("resources", "retry_after"),
+    ],
+)
+@pytest.mark.parametrize("value", [-1, 2**63 - 1])
+def test_db_check_finds_generations_and_pauses_that_cannot_be(
+    store: Store, clock: ManualClock, table: str, column: str, value: int
+) -> None:
+    app = Limited(store, clock)
+    app.limited({"rate": "10/s"})
+    assert check(app.store) == []
+    app.execute(f"UPDATE holdfast_{table} SET {column} = {value}")
+    app.store.cache.clear()
+    found = [line for line in check(app.store) if "cannot be" in line]
+    assert found and all(line.endswith(f": its {column} cannot be {value}") for line in found)
+    assert found[0].startswith(f"{table} ")
+
+
+def test_db_check_finds_buckets_and_clocks_that_cannot_be(app: App) -> None:
+    app.pipeline({"a": []})
+    app.execute(f"INSERT INTO holdfast_buckets (resource, unit, used_until) VALUES (1, '', {2**63 - 1})")
+    app.execute("INSERT INTO holdfast_clock (name, ahead) VALUES ('elsewhere', -5)")
+    found = check(app.store)
+    assert f"buckets 1: its used_until cannot be {2**63 - 1}" in found
+    assert "clock elsewhere: its ahead cannot be -5" in found
 
 
 def test_an_item_of_no_pipeline_on_the_list_of_changed_ones_is_taken_off_it(app: App) -> None:

@@ -58,7 +58,8 @@ DELETE FROM holdfast_deliveries WHERE id IN (
 RETURNING id, alert, body;
 
 -- name: impossible_numbers
--- Counts that nothing can have reached, reasons to run again that nobody has, and times that no calendar knows.
+-- Counts that nothing can have reached, reasons to run again that nobody has, and times that no calendar knows. Those of
+-- buckets are in nanoseconds.
 SELECT x.place, x.number, x.what, x.value FROM (
     SELECT 'waiting' AS place, CAST(item AS TEXT) AS number, 'attempts' AS what, attempts AS value FROM holdfast_waiting
     WHERE attempts NOT BETWEEN 0 AND :most_often UNION ALL
@@ -113,7 +114,25 @@ SELECT x.place, x.number, x.what, x.value FROM (
     SELECT 'sources', CAST(id AS TEXT), 'run', run FROM holdfast_sources
     WHERE run NOT BETWEEN 0 AND :most_often UNION ALL
     SELECT 'alerts', CAST(name AS TEXT), 'looked_until', looked_until FROM holdfast_alerts
-    WHERE looked_until NOT BETWEEN 0 AND :last) AS x LIMIT :most;
+    WHERE looked_until NOT BETWEEN 0 AND :last UNION ALL
+    SELECT 'pipelines', CAST(id AS TEXT), 'generation', generation FROM holdfast_pipelines
+    WHERE generation NOT BETWEEN 0 AND 1000000000000000 UNION ALL
+    SELECT 'pipelines', CAST(id AS TEXT), 'retry_after', retry_after FROM holdfast_pipelines
+    WHERE retry_after NOT BETWEEN 0 AND :last UNION ALL
+    SELECT 'stages', CAST(id AS TEXT), 'retry_after', retry_after FROM holdfast_stages
+    WHERE retry_after NOT BETWEEN 0 AND :last UNION ALL
+    SELECT 'resources', CAST(id AS TEXT), 'paced_at', paced_at FROM holdfast_resources
+    WHERE paced_at NOT BETWEEN 0 AND :last UNION ALL
+    SELECT 'resources', CAST(id AS TEXT), 'cool_until', cool_until FROM holdfast_resources
+    WHERE cool_until NOT BETWEEN 0 AND :last UNION ALL
+    SELECT 'resources', CAST(id AS TEXT), 'open_until', open_until FROM holdfast_resources
+    WHERE open_until NOT BETWEEN 0 AND :last UNION ALL
+    SELECT 'resources', CAST(id AS TEXT), 'retry_after', retry_after FROM holdfast_resources
+    WHERE retry_after NOT BETWEEN 0 AND :last UNION ALL
+    SELECT 'buckets', CAST(resource AS TEXT), 'used_until', used_until FROM holdfast_buckets
+    WHERE used_until NOT BETWEEN 0 AND 4611686018427387904 UNION ALL
+    SELECT 'clock', CAST(name AS TEXT), 'ahead', ahead FROM holdfast_clock
+    WHERE ahead NOT BETWEEN 0 AND :last) AS x LIMIT :most;
 
 -- name: take_from_waiting
 DELETE FROM holdfast_waiting WHERE stage = :stage AND item = :item RETURNING stage, item, attempts, alone, rerun;

@@ -86,7 +86,7 @@ def test_the_storage_note_says_when_to_take_the_database_redis_or_hangfires_stor
     rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| ")][1:]
     assert {taken.split(",")[0] for _, taken, _ in rows} >= {"the database", "Redis", "its SQL storage"}
     answers = " ".join(section.split())
-    for asked in ("no job lost", "retries that survive a restart", "**SQL storage**", "**Redis storage**"):
+    for asked in ("lose no job", "retries that survive a restart", "**SQL storage**", "**Redis storage**"):
         assert asked in answers
 
 

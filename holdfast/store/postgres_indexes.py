@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 
 from psycopg import sql
 
-from holdfast.errors import StoreConflict
+from holdfast.errors import StoreConflict, StoreUnavailable
 from holdfast.schema import LaterIndex
 from holdfast.store.driver import Row
 from holdfast.store.postgres_dialect import PostgresDialect
 
 Ask = Callable[[str], Sequence[Row]]
 
-#: So often is an index begun before a deadlock is reported.
+#: So often is an index begun before the error is reported.
 TRIES = 5
 
 
@@ -26,7 +26,7 @@ def build(ask: Ask, dialect: PostgresDialect, index: LaterIndex) -> None:
     """Build one, beside the work of others. What an interrupted process has left of it is removed first.
 
     No lock keeps two processes from this: a transaction that held one would be waited for. The second one finds the index,
-    or the server ends one of them, because each waits for the other; that one tries again.
+    or the server ends one of them, because each waits for the other or both remove the same; that one tries again.
     """
     for left in reversed(range(TRIES)):
         try:
@@ -35,7 +35,7 @@ def build(ask: Ask, dialect: PostgresDialect, index: LaterIndex) -> None:
             on = dialect.render("migration", index.on).text.replace("%%", "%")
             ask(f"CREATE INDEX CONCURRENTLY IF NOT EXISTS {index.name} ON {on}")
             return
-        except StoreConflict:
+        except (StoreConflict, StoreUnavailable):
             if not left:
                 raise
 

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, schema
-from holdfast.errors import StoreConflict, StoreUnavailable
+from holdfast.errors import StoreConflict, StoreError, StoreUnavailable
 from holdfast.store import Store, open_store, upgrading
 from holdfast.store.postgres_address import read_url
 from tests.support.waiting import wait_for
@@ -200,24 +200,29 @@ def test_an_index_that_an_interrupted_upgrade_has_not_built_is_reported_and_buil
     assert execute(old, f"SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('{name}')") == [(True,)]
 
 
-def test_who_is_deadlocked_with_another_upgrade_builds_the_index_after_all(
-    make: Make, bare_url: str, database: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "error",
+    [StoreConflict("deadlock detected"), StoreUnavailable("tuple concurrently updated")],
+    ids=["waits", "removes"],
+)
+def test_who_comes_in_the_way_of_another_upgrade_builds_the_index_after_all(
+    make: Make, bare_url: str, database: str, monkeypatch: pytest.MonkeyPatch, error: StoreError
 ) -> None:
-    """Two who build an index at once wait for each other, and the server ends one of them."""
+    """Two who build an index at once wait for each other, or remove the same half-built one; the server ends one of them."""
     if database == "sqlite":
         pytest.skip("readers of a SQLite file are in nobody's way, and indexes are built together with their tables")
     store = make(bare_url)
     driver = store.connect()
     run_text, begun = driver.run_text, []
 
-    def deadlocked(text: str) -> list[Any]:
+    def ended(text: str) -> list[Any]:
         if "CONCURRENTLY" in text:
             begun.append(text)
             if len(begun) == 1:
-                raise StoreConflict("deadlock detected")
+                raise error
         return run_text(text)
 
-    monkeypatch.setattr(driver, "run_text", deadlocked)
+    monkeypatch.setattr(driver, "run_text", ended)
     assert store.upgrade() == LATER
     assert len(begun) == 2
     assert driver.unbuilt(schema.later_indexes()) == []

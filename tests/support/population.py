@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -262,6 +263,8 @@ def _work(app: Holdfast) -> None:
 
 def _die_working(url: str, ledger: Ledger) -> None:
     """A worker that is killed with two items in its hands; another process, since it does not survive."""
+    # The earlier version refuses a file that its parent has open, also in connections that only wait for the collector.
+    gc.collect()
     pid = os.fork()
     if pid == 0:
         try:

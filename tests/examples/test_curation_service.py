@@ -161,7 +161,9 @@ def test_one_bad_row_does_not_spoil_its_batch(troubled: Scene):
     attempts = troubled.column("deep scan", "attempts")
     # Never good, twice; bad for ever, once; asked to come again, not counted; refused at first, one more.
     assert {n: attempts[n - 1] for n in (14, 8, 3, 6, 1)} == {14: QUICK.attempts, 8: 1, 3: 1, 6: 2, 1: 1}
-    assert (counters.completed, counters.failed, counters.retried, counters.released) == (18, 2, 2 + 3, 2)
+    assert (counters.completed, counters.failed, counters.retried) == (18, 2, 2 + 3)
+    # On a busy machine rows that waited behind slow ones are handed back, too.
+    assert counters.released >= 2
 
 
 @pytest.mark.req("S3")

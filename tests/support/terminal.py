@@ -188,9 +188,10 @@ class Terminal:
         self.wait(lambda: [*words] in [line.split() for line in self.text.splitlines()], " ".join(words))
 
     def pid(self) -> int:
-        """The process of the command."""
-        self.wait_for("[began ")
-        found = re.search(r"\[began (\d+)\]", self.text)
+        """The process of the command. What it has drawn since may already stand in place of that line."""
+        began = re.compile(rb"\[began (\d+)\]")
+        self.wait(lambda: began.search(self.received), "[began ")
+        found = began.search(self.received)
         assert found is not None
         return int(found[1])
 

@@ -17,6 +17,7 @@ from sqlalchemy import text
 
 from holdfast import Holdfast
 from holdfast.answers import ResourceLimit
+from holdfast.store import Transaction
 from holdfast.store.driver import Row
 from holdfast.store.statements import Statement
 from tests.support.ledger import Ledger, Line
@@ -34,6 +35,7 @@ from tests.support.population import (
     seen,
 )
 from tests.support.processes import WorkerProcess
+from tests.support.steps import ask, tables
 from tests.support.two_versions import TODAY, ends_of, wait
 
 T = TypeVar("T")
@@ -485,3 +487,30 @@ def test_a_value_has_one_form_in_both_versions(url, ledger, start, old_code):
         assert app.add("books", books).unchanged == len(books)
         assert [app.show(book["key"]).data for book in books] == [{"value": book["value"]} for book in books]
         assert [(one.stage, one.begins) for one in app.plan("books") if one.begins] == []
+
+
+# V14 looking is free ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("V14")
+def test_questions_beside_an_old_worker_are_answered_and_change_nothing(url, ledger, start, old_code, tmp_path):
+    gate = tmp_path / "gate"
+    old = start(old_code, [{"key": "held", "until": str(gate)}, "free"])
+    wait(lambda: bool(ledger.lines("paid", "held")) and bool(ledger.ends("free", "publish")), old)
+    upgrade(url)
+    old.freeze()
+    with Holdfast(url, create=False) as app:
+        before = app.store.read(every_row)
+        assert app.why("held", "books").reason == "lease" and app.status().workers
+        assert not [one for one in app.plan("books") if one.begins]
+        assert app.show("held", "books").stage("extract").state == "in_progress"
+        for question in (app.items, app.events, app.costs, app.limits, app.errors, app.doctor, app.check, app.summary):
+            question()
+        assert app.store.read(every_row) == before
+    old.thaw()
+    gate.touch()
+    wait(lambda: bool(ledger.ends("held", "publish")), old)
+
+
+def every_row(tx: Transaction) -> dict[str, list[Any]]:
+    return {table: sorted(ask(tx, f"SELECT * FROM holdfast_{table}"), key=repr) for table in tables(tx)}

@@ -65,6 +65,7 @@ class Unit:
         self._effects: list[Effect] = []
         self._values: dict[int, dict[str, Any]] = {}
         self._lost: list[Held] = []
+        self._has_tried = False
         self._beater: Heartbeats
 
     @property
@@ -144,7 +145,11 @@ class Unit:
         gone = [row for one in finished for row in one.lost]
         if gone:
             raise lost_error(gone, "nothing was saved")
-        if any(one.again for one in finished):
+        again = [row for one in finished for row in one.again]
+        first_try, self._has_tried = not self._has_tried, True
+        if again and first_try:
+            raise UsageError(f"{again[0]}: completed within the block; `held` completes its rows itself, all or none")
+        if again:
             raise _DoneBefore
 
     def _fail(self, rows: list[Held], error: BaseException, patient: Callable[..., Finished]) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session, sessionmaker
 
 from holdfast import Backoff, LeaseLost, Permanent, RetryLater
-from holdfast.adopt import Held, claim, held, release, requeue_stale
+from holdfast.adopt import Held, claim, complete, held, release, requeue_stale
 from holdfast.errors import UsageError
 from tests.adopt.tables import Jobs
 from tests.support.processes import wait_for
@@ -116,6 +116,16 @@ def test_work_that_is_broken_off_is_handed_back_and_no_attempt_counts(phase: Pha
     assert phase.statuses() == ["queued", "todo", "queued"]
     assert phase.backlog.row(1).attempts == 0
     assert (phase.backlog.row(1).next_attempt is None) == (error in (KeyboardInterrupt, GeneratorExit))
+
+
+@pytest.mark.req("F3")
+def test_a_row_that_the_work_completes_itself_is_an_error_and_not_the_silent_end_of_the_others(phase: Phase):
+    rows = phase.take()
+    with pytest.raises(UsageError, match="completed within the block"), held(phase.engine, rows) as unit:  # noqa: PT012
+        unit.effect(phase.backlog.save_mark, "scene")
+        complete(phase.engine, rows[0])
+    assert phase.statuses() == ["completed", "broken", "failed"]
+    assert phase.backlog.marks() == {}
 
 
 def test_what_can_never_work_is_not_tried_again(phase: Phase):

@@ -23,6 +23,7 @@ from tests.support.kinds import keys
 from tests.support.limited_bench import LimitedBench
 from tests.support.moody_server import MoodyServer, nobody_listens
 from tests.support.processes import wait_for
+from tests.support.steps import ask
 
 pytestmark = [pytest.mark.req("V11"), GROUP]
 
@@ -418,6 +419,21 @@ def test_an_overload_cools_the_resource_and_does_not_open_its_breaker(run: Limit
         assert limit(ran.app).breaker != "open" and ran.events("breaker_opened") == ()
         assert {ran.stage(key, "work").attempts for key in keys(4)} == {1}
         assert money(ran.app) == {"spent": 4 * PRICE, "costs": 4 * PRICE, "in_doubt": 0}
+
+
+@pytest.mark.parametrize("table", ["resources", "stages"])
+def test_a_count_of_refusals_that_somebody_else_has_spoilt_still_pauses(run: LimitedBench, table: str):
+    """One more would have left its column, and no attempt could end."""
+    pipeline = Pipeline("p", resources={"api": {}})
+
+    @pipeline.stage(resource="api" if table == "resources" else ())
+    def work(item: Item, ctx: Context) -> str:
+        raise CredentialRefused("wrong key")
+
+    with run.serving(pipeline, concurrency=1) as (_, ran):
+        ran.app.store.write(lambda tx: ask(tx, f"UPDATE holdfast_{table} SET refusals = {2**31 - 1}"))
+        ran.app.add("p", ["page"])
+        wait_for(lambda: ran.events("paused"))
 
 
 # Keys that are refused, and what one item alone meets -------------------------------------------------------------------

@@ -90,11 +90,13 @@ SELECT id FROM holdfast_leases WHERE id {in leases};
 SELECT COALESCE(MAX(id), 0) FROM holdfast_leases;
 
 -- name: count_refusals
--- How often in a row a provider has refused the API key.
-UPDATE holdfast_resources SET refusals = refusals + :n WHERE id {in ids} RETURNING id, refusals;
+-- How often in a row a provider has refused the API key. Only something other than holdfast can have written more than a billion.
+UPDATE holdfast_resources SET refusals = CASE WHEN refusals < 1000000000 THEN refusals + :n ELSE refusals END
+WHERE id {in ids} RETURNING id, refusals;
 
 -- name: count_stage_refusals
-UPDATE holdfast_stages SET refusals = refusals + :n WHERE id = :stage RETURNING refusals;
+UPDATE holdfast_stages SET refusals = CASE WHEN refusals < 1000000000 THEN refusals + :n ELSE refusals END
+WHERE id = :stage RETURNING refusals;
 
 -- name: clear_refusals
 UPDATE holdfast_resources SET refusals = 0 WHERE id {in ids} AND refusals > 0;

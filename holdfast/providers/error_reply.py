@@ -1,4 +1,5 @@
-"""What an exception of a client says about the reply: status, headers, the provider's codes and words.
+"""What an exception of a client says about the reply: status, headers, the provider's codes and words. And what an error says
+that comes inside an answer.
 
 Clients differ in where they keep them; everything that reads an exception starts here. Nothing is read from the network:
 a body counts as far as its client has read it.
@@ -10,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
+
+from holdfast.errors import InDoubt
 
 #: Packages of providers: their errors come from the provider itself.
 _LIBRARIES = ("litellm", "openai", "anthropic", "google.genai", "mistralai", "cohere")
@@ -61,6 +64,16 @@ class Reply(NamedTuple):
     def spoken(self, name: str) -> str:
         """For people: the name of the exception, the status, and the provider's words."""
         return f"{name} ({self.status}): {self.words}" if self.status is not None else f"{name}: {self.words}"
+
+
+def error_in(answer: Any, where: str, otherwise: str = "") -> InDoubt:
+    """An error inside an answer, or inside a part of one, with the provider's words."""
+    told = answer if isinstance(answer, dict) else {}
+    for name in ("error", "response"):
+        if isinstance(told.get(name), dict):
+            return error_in(told[name], where, otherwise)
+    words = [str(told[name]) for name in ("code", "type", "message") if told.get(name) not in (None, "", "error")]
+    return InDoubt(f"an error inside {where}: {': '.join(words) or otherwise}")
 
 
 def library_of(error: BaseException) -> str:

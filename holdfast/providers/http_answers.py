@@ -1,5 +1,5 @@
 """Answers that wrap an HTTP response: raw responses of a provider's package, responses of a plain HTTP client, and content that
-is neither JSON nor text, such as speech.
+is neither JSON nor text, such as speech. And answers that are none: nothing was sent, or an error is inside.
 
 What was bought is what is inside. Nothing is imported: classes are recognised by their package and by what they offer.
 """
@@ -16,6 +16,7 @@ from typing import Any
 
 from holdfast.errors import NotSent, ValueRefused
 from holdfast.model import codec
+from holdfast.providers.error_reply import error_in
 
 _PACKAGES = frozenset({"openai", "anthropic", "google", "mistralai", "cohere", "litellm"})
 _HTTP_CLIENTS = frozenset({"httpx", "httpx2", "requests"})
@@ -77,6 +78,15 @@ def require_sent(answer: Any) -> None:
         if inspect.iscoroutine(waiting := getattr(answer, "_api_request", None)):
             waiting.close()
         raise NotSent(f"a {kind.__name__} sends its request in a `with` block: use with_raw_response, or stream=True")
+
+
+def require_no_error(answer: Any, form: Any) -> None:
+    """Refuse an answer of a provider's package that reports an error, although the status is 200: OpenRouter sends such, and
+    OpenAI a response that has failed. `form` is its JSON form."""
+    if isinstance(form, dict) and _is_of(_PACKAGES, type(answer)):
+        for part in (form, *(form.get("choices") or ())):
+            if isinstance(part, dict) and isinstance(part.get("error"), dict):
+                raise error_in(part, "the answer")
 
 
 def _is_of(packages: frozenset[str], kind: type) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.errors import InDoubt
+from holdfast.providers.error_reply import error_in
 
 Chunk = dict[str, Any]
 #: Parts of a delta that are repeated or replaced, not continued.
@@ -48,13 +49,7 @@ def form_of(first: Any) -> Callable[[], Assembly] | None:
 
 
 def _broken(chunk: Any, otherwise: str) -> InDoubt:
-    """With the provider's words."""
-    for name in ("error", "response"):
-        if isinstance(chunk, dict) and isinstance(chunk.get(name), dict):
-            return _broken(chunk[name], otherwise)
-    told = chunk if isinstance(chunk, dict) else {}
-    said = [str(told[name]) for name in ("code", "type", "message") if told.get(name) not in (None, "", "error")]
-    return InDoubt(f"an error inside the stream: {': '.join(said) or otherwise}")
+    return error_in(chunk, "the stream", otherwise)
 
 
 def unfinished() -> InDoubt:

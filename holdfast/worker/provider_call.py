@@ -27,7 +27,7 @@ from holdfast.model.stage import StageSpec
 from holdfast.model.typed import declared_type
 from holdfast.providers.clients import is_prepared_function
 from holdfast.providers.headers import Heard, listening
-from holdfast.providers.http_answers import Content, unwrapped, unwrapped_async
+from holdfast.providers.http_answers import Content, require_no_error, unwrapped, unwrapped_async
 from holdfast.providers.model_request import ModelRequest
 from holdfast.providers.prices import Prices
 from holdfast.providers.retry_after import used_up_for
@@ -218,7 +218,8 @@ class ProviderCall:
         else:
             _warn_once(
                 "stage %r calls %s, whose response headers are not heard, and whose client may retry by itself, which may be "
-                "paid for twice: give ctx.call a method of holdfast.providers.prepare(client)",
+                "paid for twice: give ctx.call a method of holdfast.providers.prepare(client); with botocore, which it does "
+                "not take, turn retries off: Config(retries={'total_max_attempts': 1})",
                 spec.name,
                 name_of(self._function),
             )
@@ -226,6 +227,7 @@ class ProviderCall:
             form = codec.plain(value)
         except ValueRefused:
             return value  # recording it fails, and says why
+        require_no_error(value, form)
         parts = parts_of(form, len(args[0])) if for_items else None
         return form if parts is None else Answers(parts, form)
 

@@ -319,3 +319,38 @@ def test_one_recording_for_a_batch_stays_readable_and_the_stage_waits(run: Bench
     assert error(ran).startswith("AnswerNotKept: ")
     [kept] = [call.value for key in ("page", "other") for call in ran.app.calls(key) if call.value is not None]
     assert hashlib.sha256(b"\xff\x00").hexdigest() in kept
+
+
+# Errors inside of answers ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": {"code": 502, "message": "the model went away"}},
+        {"choices": [{"index": 0, "finish_reason": "error", "error": {"code": 502, "message": "the model went away"}}]},
+    ],
+)
+def test_an_error_inside_an_answer_is_no_answer(run: Bench, body: dict[str, Any]) -> None:
+    import openai
+
+    said = {"id": "gen-1", "object": "chat.completion", "created": 1, "model": MODEL, "choices": None, **body}
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, json=said))
+    client = openai.OpenAI(
+        base_url="http://127.0.0.1:9/v1", api_key="none", http_client=httpx.Client(transport=transport)
+    )
+
+    def work(item: Item, ctx: Context) -> Any:
+        return ctx.call("ask", client.chat.completions.create, **asked_for(item))
+
+    ran = run(one_stage(work), ["page"])
+    assert "InDoubt: an error inside the answer: 502: the model went away" in error(ran)
+    [call] = ran.app.calls("page")
+    assert call.state == "doubtful"
+
+
+def test_a_function_of_ones_own_may_answer_with_an_error(run: Bench) -> None:
+    def work(item: Item, ctx: Context) -> Any:
+        return ctx.call("ask", lambda: {"error": {"message": "none found"}})["error"]["message"]
+
+    assert run(one_stage(work), ["page"]).result("page", "work") == "none found"

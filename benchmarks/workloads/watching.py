@@ -18,7 +18,9 @@ TIMES_ITEMS = 5
 
 class Watching(Workload):
     """A worker drains items that do nothing, as in W2, while a process of `holdfast ui` is looked at. A tab has a page of its
-    own and the stream of it, and goes to another page now and then."""
+    own and the stream of it, and goes to another page now and then.
+
+    Tabs of another store show what it costs a worker that the machine has something else to do."""
 
     name = "W12"
     title = f"drain while a dashboard is open in {TABS} tabs"
@@ -36,6 +38,7 @@ class Watching(Workload):
         return [
             Case(NOBODY),
             Case("20 tabs", {"tabs": True}, base=NOBODY),
+            Case("20 tabs of another store", {"tabs": True, "elsewhere": True}, base=NOBODY),
             Case("20 tabs, stopped in a read", {"tabs": True, "then": "stop"}, base=NOBODY),
             Case("20 tabs, killed", {"tabs": True, "then": "kill"}, base=NOBODY),
         ]
@@ -44,11 +47,15 @@ class Watching(Workload):
         items = TIMES_ITEMS * options.items
         with fresh_place(contender, database, options.patience_seconds) as place, ExitStack() as stack:
             place.run("add", items=items)
+            watched = place
+            if case.settings.get("elsewhere"):
+                watched = stack.enter_context(fresh_place(contender, database, options.patience_seconds))
+                watched.run("add", items=items)
             database.settle()
             tabs = place.board(TABS)
             ui = None
             if case.settings.get("tabs"):
-                ui = stack.enter_context(Ui(place.url))
+                ui = stack.enter_context(Ui(watched.url))
                 stack.enter_context(place.start("watch", ui=ui.address, board=place.board_file))
             log = stack.enter_context(watched_log(place.url))
             then = case.settings.get("then")

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from holdfast import Pipeline
+from holdfast.app import Holdfast
+from holdfast.testing import ManualClock
 from tests.support.harness import connected
 from tests.support.together import at_once
 
@@ -83,6 +88,22 @@ def test_setting_the_time_of_day_makes_no_retry_come_earlier_or_later(app, hours
     app.clock.advance(1)
     assert app.promote().moved == 1
     assert len(app.events("clock_set")) == 1
+
+
+@pytest.mark.fault(52)
+@pytest.mark.parametrize("hours", [1, -1])
+def test_setting_the_time_of_day_leaves_no_time_that_cannot_be(url, hours):
+    """A resource that was never slowed down has no time that could be shifted."""
+    pipeline = Pipeline[Any]("p", resources={"api": {"rate": "10/s"}})
+    pipeline.stage(name="a", resource="api")(lambda item, ctx: None)
+    clock = ManualClock()
+    with Holdfast(url, [pipeline.spec], resources=pipeline.resources, clock=clock) as hold:
+        hold.add("p", ["x"])
+        hold.run()
+        clock.set_wall(hours * 3600)
+        hold.add("p", ["y"])
+        hold.run()
+        assert hold.check() == []
 
 
 @pytest.mark.fault(52)

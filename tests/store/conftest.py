@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +51,20 @@ def start(url: str, ledger: Ledger, tmp_path: Path) -> Iterator[Start]:
     started: list[WorkerProcess] = []
 
     def start(
-        code: Path, books: list[Any], covers: list[Any] | None = None, *, notes: str = "", far: bool = False
+        code: Path,
+        books: list[Any],
+        covers: list[Any] | None = None,
+        *,
+        notes: str = "",
+        far: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> WorkerProcess:
         said = tmp_path / f"said-{len(started)}"
         command = old_version.command("work", url, ledger.path, code)
         command += ["--books", json.dumps(books), "--covers", json.dumps(covers or []), "--notes", notes]
         command += ["--far"] * far
-        started.append(WorkerProcess.spawned(command, old_version.environment(code), said, url))
+        whole = {**old_version.environment(code), **(environment or {})}
+        started.append(WorkerProcess.spawned(command, whole, said, url))
         return started[-1]
 
     yield start

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from itertools import count
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -35,6 +36,7 @@ from tests.support.population import (
     seen,
 )
 from tests.support.processes import WorkerProcess
+from tests.support.skew import Skew, build_shim
 from tests.support.steps import ask, tables
 from tests.support.two_versions import TODAY, ends_of, wait
 
@@ -321,6 +323,43 @@ def test_items_that_fail_in_workers_of_both_versions_stop_no_others(url, ledger,
         app.add("covers", [{"key": "bad-last", "late": "fail"}, "good-last"])
         wait(lambda: bool(ledger.ends("good-last")) and not is_open(app), new)
         assert app.show("bad-last").stage("draw").state == "failed"
+        assert app.check() == []
+
+
+# V9 one clock ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("V9")
+def test_workers_of_both_versions_whose_clocks_are_hours_apart_take_nothing_from_each_other(
+    url, ledger, start, old_code, tmp_path
+):
+    """Attempts last longer than leases: whoever judged by its own time of day would take them over."""
+    shim = build_shim(tmp_path)
+    if isinstance(shim, str):
+        pytest.skip(f"the time of day cannot be shifted here: {shim}")
+    gate = tmp_path / "gate"
+
+    def full(name: str, code: Path, hours: int) -> WorkerProcess:
+        books = [{"key": f"{name}-{n}", "until": str(gate)} for n in range(SETTINGS.concurrency)]
+        wrong = Skew(shim, tmp_path / name, hours=hours).environment
+        worker = start(code, books, far=True, environment=wrong)
+        begun = [f"{name}-{n}" for n in range(SETTINGS.concurrency)]
+        wait(lambda: {one.pid for key in begun for one in ledger.lines("paid", key)} == {worker.pid}, worker)
+        wait(lambda: all(ledger.lines("paid", key) for key in begun), worker)
+        return worker
+
+    old = full("old", old_code, 2)
+    upgrade(url)
+    new = full("new", TODAY, -2)
+    over = time.monotonic() + 2.5 * SETTINGS.lease_seconds
+    wait(lambda: time.monotonic() > over, old, new)
+    gate.touch()
+    with open_app(url, ledger) as app:
+        wait(lambda: not is_open(app), old, new)
+        # Each was begun once, by the worker that had it first.
+        begun = [(one.key.partition("-")[0], one.pid) for one in ledger.starts(stage="extract")]
+        assert Counter(begun) == {(name, it.pid): SETTINGS.concurrency for name, it in (("old", old), ("new", new))}
+        assert app.events(event="lease_lost") == app.events(event="lease_expired") == ()
         assert app.check() == []
 
 

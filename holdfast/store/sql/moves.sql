@@ -42,7 +42,7 @@ UPDATE holdfast_resources SET
     cool_until = CASE WHEN cool_until <= 0 THEN 0 WHEN cool_until <= :last THEN cool_until + :by ELSE cool_until END,
     open_until = CASE WHEN open_until BETWEEN -CAST(:last AS BIGINT) AND :last THEN open_until + :by ELSE open_until END,
     retry_after = CASE WHEN paused = 1 AND retry_after BETWEEN -CAST(:last AS BIGINT) AND :last THEN retry_after + :by ELSE retry_after END,
-    paced_at = CASE WHEN paced_at BETWEEN -CAST(:last AS BIGINT) AND :last THEN paced_at + :by ELSE paced_at END;
+    paced_at = CASE WHEN paced_at <= 0 THEN 0 WHEN paced_at <= :last THEN paced_at + :by ELSE paced_at END;
 
 -- name: shift_buckets
 UPDATE holdfast_buckets SET used_until = used_until + 1000 * CAST(:by AS BIGINT) WHERE used_until BETWEEN -CAST(:last AS BIGINT) AND :last;

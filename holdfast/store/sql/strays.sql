@@ -122,7 +122,8 @@ SELECT x.place, x.number, x.what, x.value FROM (
     SELECT 'stages', CAST(id AS TEXT), 'retry_after', retry_after FROM holdfast_stages
     WHERE retry_after NOT BETWEEN 0 AND :last UNION ALL
     SELECT 'resources', CAST(id AS TEXT), 'paced_at', paced_at FROM holdfast_resources
-    WHERE paced_at NOT BETWEEN 0 AND :last UNION ALL
+    -- Workers of 0.1.0 shift the zero of a resource that was never paced, if the clock is set.
+    WHERE paced_at NOT BETWEEN -4503599627370496 AND :last UNION ALL
     SELECT 'resources', CAST(id AS TEXT), 'cool_until', cool_until FROM holdfast_resources
     WHERE cool_until NOT BETWEEN 0 AND :last UNION ALL
     SELECT 'resources', CAST(id AS TEXT), 'open_until', open_until FROM holdfast_resources

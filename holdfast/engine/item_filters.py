@@ -20,7 +20,7 @@ from holdfast.model.states import State
 from holdfast.store import Transaction
 
 #: So many stages of items are looked at for one answer, and at a time.
-LOOK = 2_500
+LOOK = 1_500
 CHUNK = 1_000
 #: So many numbers of items are passed over for one answer, because nothing changed at them in time.
 PASS_OVER = 15_000

@@ -245,12 +245,11 @@ def few_items(
     """The items of these pipelines that a pattern means, in the order they were added; None if there are more keys than FEW, or
     than `most`, among which they could be."""
     most = FEW if most is None else most
-    found = tx.run("some_items", **_span(tx, pattern), pipelines=[*pipelines], most=most + 1)
+    span = {"pipelines": [*pipelines], "low": pattern.low, "high": pattern.high}
+    if most > FEW and tx.run("are_many_items", **span, most=most)[0][0]:
+        return None  # counted by the database, which is quicker than to read so many
+    found = tx.run("some_items", **span, key=_glob(tx, pattern), most=most + 1)
     return sorted(number for number, fits in found if fits) if len(found) <= most else None
-
-
-def _span(tx: Transaction, pattern: Pattern) -> dict[str, str]:
-    return {"low": pattern.low, "high": pattern.high, "key": _glob(tx, pattern)}
 
 
 def _glob(tx: Transaction, pattern: Pattern) -> str:

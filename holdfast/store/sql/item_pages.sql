@@ -12,6 +12,10 @@ ORDER BY i.id LIMIT :most;
 SELECT i.id, i.key {glob} :key FROM holdfast_items i
 WHERE i.pipeline {in pipelines} AND i.key >= :low AND i.key <= :high LIMIT :most;
 
+-- name: are_many_items
+-- Whether there are more than :most of these keys.
+SELECT EXISTS (SELECT 1 FROM holdfast_items i WHERE i.pipeline {in pipelines} AND i.key >= :low AND i.key <= :high LIMIT 1 OFFSET :most);
+
 -- name: read_items
 SELECT value AS id, i.pipeline, i.key, i.created_at, i.updated_at
 FROM {list items} LEFT JOIN holdfast_items i ON i.id = value ORDER BY value;

@@ -21,7 +21,7 @@ from holdfast.store import Transaction
 
 #: So many stages of items are looked at for one answer, and at a time.
 LOOK = 1_500
-CHUNK = 1_000
+CHUNK = 500
 #: So many numbers of items are passed over for one answer, because nothing changed at them in time.
 PASS_OVER = 15_000
 

@@ -15,6 +15,7 @@ from holdfast.engine import events as events_
 from holdfast.engine import item_pages, show_item
 from holdfast.errors import UsageError
 from holdfast.model.item_filter import Which
+from holdfast.model.key_pattern import Pattern
 from holdfast.model.states import State
 from holdfast.schema import migrations
 from tests.support.effort import effort
@@ -355,3 +356,17 @@ def test_events_are_told_by_number_though_the_clock_was_set(app, ways, seed):
         asked = {"event": event, "pipeline": pipeline, "item": item, "since": since, "after": after, "most": most}
         told = app.store.read(lambda tx, asked=asked: events_.events(tx, **asked))
         assert [one["id"] for one in told] == (wanted[-most:] if after is None else wanted[:most]), asked
+
+
+def test_few_items_are_found_by_their_keys_and_many_are_only_counted(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    app.pipeline({"a": []})
+    app.add([f"x{n}" for n in range(5)] + ["y"])
+    monkeypatch.setattr(item_pages, "FEW", 1)
+    [(pipeline,)] = app.query("SELECT id FROM holdfast_pipelines")
+    some = Pattern("x*")
+
+    def found(most: int) -> int | None:
+        numbers = app.store.read(lambda tx: item_pages.few_items(tx, [pipeline], some, most))
+        return None if numbers is None else len(numbers)
+
+    assert [found(most) for most in (1, 4, 5, 6)] == [None, None, 5, 5]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from holdfast.engine.changed_items import enter
@@ -102,10 +104,17 @@ def upsert(
     while left:
         # In the order given, which is the order of claiming. Two writers that add the same keys in different orders may
         # deadlock; the database then makes one of them start again.
-        rows = list(left.values())
-        for id_, key in tx.run_rows("insert_items", rows, pipeline=number, priority=priority, now=tx.now):
-            done.born[key] = id_
-            del left[key]
+        for (type_, traceparent), same in groupby(list(left.values()), key=itemgetter(2, 3)):
+            shared = {
+                "pipeline": number,
+                "priority": priority,
+                "type": type_,
+                "traceparent": traceparent,
+                "now": tx.now,
+            }
+            for id_, key in tx.run_rows("insert_items", [(one.key, one.data) for one in same], **shared):
+                done.born[key] = id_
+                del left[key]
         if left:
             # Another writer added these a moment ago and has committed by now.
             done = _change_known(tx, pipeline, left, [*left], decide, done)

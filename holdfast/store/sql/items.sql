@@ -12,8 +12,8 @@ WHERE pipeline = (SELECT id FROM holdfast_pipelines WHERE name = :pipeline) AND 
 -- name: insert_items
 -- A key that another transaction has just added is skipped; the caller then reads it.
 INSERT INTO holdfast_items (pipeline, key, data, type, traceparent, priority, created_at, updated_at)
-SELECT :pipeline, r.key, r.data, r.type, r.traceparent, :priority, :now, :now
-FROM {rows key text, data text, type text, traceparent text} WHERE true
+SELECT :pipeline, r.key, r.data, CAST(:type AS TEXT), CAST(:traceparent AS TEXT), :priority, :now, :now
+FROM {rows key text, data text} WHERE true
 ON CONFLICT (pipeline, key) DO NOTHING
 RETURNING id, key;
 

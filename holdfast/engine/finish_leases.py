@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -153,11 +152,11 @@ def save_outcomes(tx: Transaction, stage: int, finished: Sequence[FinishedAttemp
     """
     row = layout(tx).stages[stage]
     odd = [one for one in finished if not one.routine]
-    routine = [one for one in finished if one.routine] if len(odd) < len(finished) else []
-    for (version, type_), same in _alike(routine, attrgetter("version", "type")):
+    for state, version, type_, same in _alike(finished):
+        routine = [one for one in same if one.routine] if odd else same
         tx.run_rows(
             "insert_routine",
-            _routine_rows(row, same),
+            _routine_rows(row, routine),
             stage=stage,
             version=version,
             type=type_,
@@ -165,17 +164,16 @@ def save_outcomes(tx: Transaction, stage: int, finished: Sequence[FinishedAttemp
             cost=0,
             life=1,
         )
-    if odd:
-        paid = _settle_memos(tx, stage, odd)
-        write_outcomes(tx, "insert_outcomes", [_row(row, one, paid) for one in odd if not one.lease.rerun])
-        write_outcomes(tx, "replace_outcomes", [_row(row, one, paid) for one in odd if one.lease.rerun])
-    for (state, version, type_), same in _alike(finished, attrgetter("state", "version", "type")):
         times = [one.took_us for one in same]
         if timed:
             tx.ended.append((stage, WORDS[state], same))
             _count_times(tx, stage, state, version, type_, times)
         else:
             tx.count(stage, state, len(times), version=version, type=type_)
+    if odd:
+        paid = _settle_memos(tx, stage, odd)
+        write_outcomes(tx, "insert_outcomes", [_row(row, one, paid) for one in odd if not one.lease.rerun])
+        write_outcomes(tx, "replace_outcomes", [_row(row, one, paid) for one in odd if one.lease.rerun])
 
 
 def write_outcomes(tx: Transaction, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -185,14 +183,17 @@ def write_outcomes(tx: Transaction, statement: str, rows: Sequence[tuple[Any, ..
     tx.run_rows("set_error_groups", [(row[0], row[1], row[-1]) for row in rows if row[-1] is not None])
 
 
-def _alike(
-    finished: Sequence[FinishedAttempt], what: Callable[[FinishedAttempt], tuple[Any, ...]]
-) -> list[tuple[tuple[Any, ...], Sequence[FinishedAttempt]]]:
-    """The attempts that have the same in common; nearly always all of them."""
-    found = set(map(what, finished))
-    if len(found) == 1:
-        return [(found.pop(), finished)]
-    return [(one, [attempt for attempt in finished if what(attempt) == one]) for one in found]
+def _alike(finished: Sequence[FinishedAttempt]) -> list[tuple[State, str, str | None, Sequence[FinishedAttempt]]]:
+    """The attempts that have state, version and type in common; nearly always all of them."""
+    first = finished[0]
+    state, version, type_ = first.state, first.version, first.type
+    # By identity, which is quicker: attempts at one stage have them from the same place.
+    if not [one for one in finished if one.version is not version or one.state is not state or one.type is not type_]:
+        return [(state, version, type_, finished)]
+    found: dict[tuple[State, str, str | None], list[FinishedAttempt]] = {}
+    for one in finished:
+        found.setdefault((one.state, one.version, one.type), []).append(one)
+    return [(*what, same) for what, same in found.items()]
 
 
 def record_costs(tx: Transaction, stage: int, finished: Sequence[FinishedAttempt]) -> None:

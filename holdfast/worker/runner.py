@@ -23,6 +23,9 @@ from holdfast.worker.context import Context
 from holdfast.worker.handler_environment import Surroundings
 from holdfast.worker.handler_outcome import HandlerOutcome
 
+#: Every step comes through here: these are looked up once, and what is hardly ever needed is asked for without a call.
+_begin, _end = attempt_of_task.set, attempt_of_task.reset
+
 
 class StageRunner(HandlerOutcome):
     """Turns calls into finished attempts."""
@@ -35,37 +38,43 @@ class StageRunner(HandlerOutcome):
     def run(self, call: StageCall, clock: Callable[[], float]) -> list[FinishedAttempt]:
         """Run a sync handler to its end, whatever it raises or returns."""
         call.started = clock()
-        points.reach("run.before", call)
+        if points.listener is not None:
+            points.reach("run.before", call)
         outside = None
         try:
             subject, ctx = self._open(call)
-            outside = attempt_of_task.set(ctx)
+            outside = _begin(ctx)
             answer = call.spec.handler(subject, ctx)
-            self._end_fork(call)
+            if Lineage.forks != self._forks:
+                self._end_fork(call)
             return self.answered(call, answer)
         except BaseException as error:
-            self._end_fork(call)
+            if Lineage.forks != self._forks:
+                self._end_fork(call)
             return self.raised(call, error)
         finally:
             if outside is not None:
-                attempt_of_task.reset(outside)
-            points.reach("run.after", call)
+                _end(outside)
+            if points.listener is not None:
+                points.reach("run.after", call)
             call.close()
 
     async def run_async(self, call: StageCall, clock: Callable[[], float]) -> list[FinishedAttempt]:
         """Run an async handler to its end; its timeout cancels it."""
         call.started = clock()
-        points.reach("run.before", call)
+        if points.listener is not None:
+            points.reach("run.before", call)
         limit = call.spec.timeout_seconds
         try:
             subject, ctx = self._open(call)
-            attempt_of_task.set(ctx)
+            _begin(ctx)
             if limit is None:
                 answer = await call.spec.handler(subject, ctx)
             else:
                 async with asyncio.timeout(limit) as scope:
                     answer = await call.spec.handler(subject, ctx)
-            self._end_fork(call)
+            if Lineage.forks != self._forks:
+                self._end_fork(call)
             return self.answered(call, answer)
         except TimeoutError as error:
             expired = limit is not None and scope.expired()
@@ -76,18 +85,19 @@ class StageRunner(HandlerOutcome):
                 raise  # the owner of the task knows whether this was intended
             return self.raised(call, error)
         except BaseException as error:
-            self._end_fork(call)
+            if Lineage.forks != self._forks:
+                self._end_fork(call)
             return self.raised(call, error)
         finally:
-            attempt_of_task.set(None)
-            points.reach("run.after", call)
+            _begin(None)
+            if points.listener is not None:
+                points.reach("run.after", call)
             call.close()
 
     def _end_fork(self, call: StageCall) -> None:
         """End a forked process whose handler returned here: it has no worker to continue with."""
-        if Lineage.forks != self._forks:
-            print(f"holdfast: {call.label}: a forked process came back from the handler and is ended", file=sys.stderr)
-            os._exit(1)
+        print(f"holdfast: {call.label}: a forked process came back from the handler and is ended", file=sys.stderr)
+        os._exit(1)
 
     def _open(self, call: StageCall) -> tuple[Any, Context | BatchContext]:
         """The arguments for the handler."""

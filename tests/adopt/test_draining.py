@@ -17,7 +17,9 @@ from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from holdfast.adopt import Counters, Job, Left, Loop, claim, complete
+from holdfast.adopt.loop import sync_or_async_engine
 from holdfast.adopt.loop.loop import run_together
+from holdfast.adopt.rows.sql import has_last_attempts
 from tests.adopt.places import async_url
 from tests.adopt.racers import Race
 from tests.adopt.tables import EVERY, Jobs
@@ -260,6 +262,23 @@ def test_rows_behind_a_batch_that_the_database_refuses_are_done(jobs: Jobs, how:
     counters = drained(how, jobs, nothing, batch=1, poll=0.01)
     assert jobs.statuses() == {"completed": 9, "queued": 1}
     assert counters.left == Left(refused=1)
+
+
+def test_a_drain_ends_as_soon_as_nothing_is_left(jobs: Jobs, monkeypatch: pytest.MonkeyPatch):
+    """Rows may have a last attempt, which runs alone: that there is none was found out a moment later."""
+    jobs.add(25)
+    waits: list[bool] = []
+    wait = sync_or_async_engine.Bell.wait
+
+    def noted(bell: sync_or_async_engine.Bell, seconds: float) -> bool:
+        waits.append(wait(bell, 4.0))
+        return waits[-1]
+
+    monkeypatch.setattr(sync_or_async_engine.Bell, "wait", noted)
+    loop = Loop(jobs.engine, jobs.mapping, lambda job: None, batch=10, stale_after=None)
+    assert has_last_attempts(jobs.mapping)
+    assert loop.run(drain=True).completed == 25
+    assert waits and all(waits), "it waited for a time to pass"
 
 
 def test_a_drain_ends_among_more_refused_rows_than_it_can_remember(jobs: Jobs, monkeypatch: pytest.MonkeyPatch):

@@ -55,8 +55,15 @@ class Heartbeats:
 
     def take(self, held: Held) -> Held:
         """Stop sending heartbeats for this row; return it as the last one left it."""
-        # If only the heartbeat column fences the row, it must not be finished while a heartbeat is under way.
-        with self._beating if held.mapping.fence == ("heartbeat",) else contextlib.nullcontext(), self._lock:
+        if held.mapping.fence == ("heartbeat",):
+            with (
+                self._beating
+            ):  # a row that only this column fences must not be finished while a heartbeat is under way
+                return self._taken_out(held)
+        return self._taken_out(held)
+
+    def _taken_out(self, held: Held) -> Held:
+        with self._lock:
             return self._rows.pop(id(held), (held, held))[1]
 
     def stop(self) -> None:

@@ -106,7 +106,11 @@ class ThreadedRun:
                 self._release(self._held_up(), "held up by slow rows")
 
     def claim(self) -> int:
-        """Claim rows if there is room and no other thread is claiming; returns how many were claimed."""
+        """Claim rows if there is room and no other thread is claiming; returns how many were claimed. Where no batch is left,
+        there may be a row that must run alone."""
+        return self._claim() or self._claim()
+
+    def _claim(self) -> int:
         with self._lock:
             kind = self._kind_to_claim()
             if kind is None:
@@ -281,7 +285,8 @@ class ThreadedRun:
         return claimed
 
     def _save(self, call: RowCall, returned: Any, error: BaseException | None, is_brief: bool) -> None:
-        if asyncio.iscoroutine(returned):  # of a function that is no async one, such as a lambda
+        # Of a function that is no async one, such as a lambda.
+        if returned is not None and asyncio.iscoroutine(returned):
             try:
                 returned = asyncio.run(returned)
             except BaseException as raised:

@@ -225,12 +225,13 @@ GO_ON = threading.Event()
 
 @pytest.mark.req("F3", "F7")
 @pytest.mark.fault(31)
-def test_an_author_who_locks_the_same_rows_in_another_order_costs_nobody_anything(crew_on):
+def test_an_author_who_locks_the_same_rows_in_another_order_costs_nobody_anything(crew_on, request):
     """The author has the plan and wants the item; the weaver's last transaction has the item and wants the plan."""
     scene: Scene = crew_on().scene
     is_postgres = scene.database.engine.dialect.name == "postgresql"
     if is_postgres:
-        _look_for_deadlocks_after(scene, 4)
+        _look_for_deadlocks(scene, "= '4s'")
+        request.addfinalizer(lambda: _look_for_deadlocks(scene, "TO DEFAULT"))
     scene.add_items(1)
     weaver = Weaver(scene.database, Whenever(0, 0), retry=None)
     piece = take(scene, weaver)
@@ -255,12 +256,12 @@ def test_an_author_who_locks_the_same_rows_in_another_order_costs_nobody_anythin
     scene.judge()
 
 
-def _look_for_deadlocks_after(scene: Scene, seconds: int) -> None:
+def _look_for_deadlocks(scene: Scene, after: str) -> None:
     """The server looks once per wait: on a busy machine, the author may need more than the usual second to come."""
     engine = scene.database.engine
     with engine.begin() as connection:
         name = connection.exec_driver_sql("SELECT current_database()").scalar()
-        connection.exec_driver_sql(f"ALTER DATABASE \"{name}\" SET deadlock_timeout = '{seconds}s'")
+        connection.exec_driver_sql(f'ALTER DATABASE "{name}" SET deadlock_timeout {after}')
     engine.dispose()
 
 

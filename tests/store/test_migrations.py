@@ -243,13 +243,14 @@ def test_two_who_upgrade_at_once_do_it_once(old, url):
 
 
 def test_an_upgrade_that_a_reader_is_in_the_way_of_is_done_again(old, url, database):
-    """The reader has one table and waits for another, the upgrade the other way round. PostgreSQL ends the upgrade, which has
-    waited longer."""
+    """The reader has one table and waits for another, the upgrade the other way round. PostgreSQL ends the upgrade: it is the
+    first to look for a deadlock."""
     if database == "sqlite":
         pytest.skip("readers of a SQLite file are in nobody's way")
     conninfo, schema_name, _ = read_url(url)
     other = open_store(url)
     with psycopg.connect(conninfo) as reader, ThreadPoolExecutor(1) as pool:
+        reader.execute("SET deadlock_timeout = '60s'")
         reader.execute(f"SELECT COUNT(*) FROM {schema_name}.stages")
         upgrade = pool.submit(other.upgrade)
         waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = to_regclass(%s)"
